@@ -31,6 +31,13 @@ func Elsewhere(place []string) bool {
 	return err == nil && kind.Cloud
 }
 
+// sayApart says what the commands of a task do not find at a cloud that keeps no sandbox for the next run.
+func sayApart(p *Placed) {
+	if o := &p.order; Elsewhere(o.Place) && !slices.Contains(o.Place, "--keep") && o.Check+o.Until != "" {
+		p.to.Line("each run of the task has a new sandbox at " + o.Place[1] + ": what git ignores does not come from one to the next")
+	}
+}
+
 // gitPlace is where git works, and the hooks that it starts.
 func gitPlace(place []string) []string {
 	if Elsewhere(place) {

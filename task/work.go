@@ -147,6 +147,7 @@ func newWorked(p *Placed) *Worked {
 func (p *Placed) Work() (*Worked, error) {
 	w := newWorked(p)
 	w.quiet = warnOfTime(w)
+	sayApart(p)
 	if p.order.Prepare != "" {
 		o, err := w.shell(p.order.Prepare, "prepare", p.order.PrepareAllow...)
 		if err == nil {

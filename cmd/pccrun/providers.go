@@ -33,26 +33,17 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 		return thisMachine(req, host)
 	case docker.Name:
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.Image, Network: req.DockerNetwork}.Complete(&req.Host))
-	case e2b.Name:
+	}
+	if cloud := clouds[name]; cloud != nil {
 		host.LinuxProgram = linuxProgram
-		return e2b.New(host), nil
-	case daytona.Name:
-		host.LinuxProgram = linuxProgram
-		return daytona.New(host), nil
-	case cloudflare.Name:
-		host.LinuxProgram = linuxProgram
-		return cloudflare.New(host), nil
-	case modal.Name:
-		host.LinuxProgram = linuxProgram
-		return modal.New(host), nil
-	case sprites.Name:
-		host.LinuxProgram = linuxProgram
-		return sprites.New(host), nil
-	case vercel.Name:
-		host.LinuxProgram = linuxProgram
-		return vercel.New(host), nil
+		return cloud(host), nil
 	}
 	return nil, nil
+}
+
+// clouds are the providers that have a copy elsewhere.
+var clouds = map[string]func(providers.Host) *remote.Provider{
+	e2b.Name: e2b.New, daytona.Name: daytona.New, cloudflare.Name: cloudflare.New, modal.Name: modal.New, sprites.Name: sprites.New, vercel.Name: vercel.New,
 }
 
 // linuxProgram opens this program for Linux on a processor, as it is or by gzip: where it is that what it carries, or

@@ -625,7 +625,8 @@ func (t *taskLine) chosen(names ...string) (flags []string) {
 	return flags
 }
 
-// atCloud has the runs of a task be at a cloud. They share a sandbox, which is not kept longer if the user does not say so.
+// atCloud has the runs of a task be at a cloud. They share a sandbox, which is not kept longer if the user does not say so; where the
+// cloud keeps none each has one of its own, to which no more comes than the work tree and the conversation.
 func (t *taskLine) atCloud(provider, by string) error {
 	o := &t.order
 	if kind, err := providers.KindOf(provider); err != nil || !kind.Cloud {
@@ -641,13 +642,15 @@ func (t *taskLine) atCloud(provider, by string) error {
 	if err != nil {
 		return err
 	}
-	if r, is := there.(*remote.Provider); is {
-		if err := r.CannotKeep(); err != nil {
-			return misuse("no tasks at "+provider+": "+err.Error(), "--provider native, docker, e2b or daytona; or pccrun --provider "+provider+" -- AGENT")
-		}
+	o.Place, o.Keep = []string{"--provider", provider}, t.request.Keep != ""
+	switch r, is := there.(*remote.Provider); {
+	case !is || r.CannotKeep() == nil:
+		o.Place = append(o.Place, "--keep", cmp.Or(t.request.Keep, sharedFor))
+	case o.Keep:
+		return misuse(r.CannotKeep().Error(), "leave --keep out")
+	case o.Prepare != "":
+		return misuse("--provider "+provider+": not with --prepare: each run of a task has a new sandbox there, without what git ignores", "--provider native, docker, e2b or daytona")
 	}
-	o.Keep = t.request.Keep != ""
-	o.Place = []string{"--provider", provider, "--keep", cmp.Or(t.request.Keep, sharedFor)}
 	o.Place = append(o.Place, t.chosen("--image", "--size", "--region")...)
 	return nil
 }

@@ -48,26 +48,19 @@ const maxFile = 16 << 20
 const idle = 10 * time.Minute
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host) *remote.Provider {
-	s := NewService(host.Environ)
-	return remote.New(s, s.Facts, host)
-}
+var New = remote.Of(NewService)
 
 // NewService reads the variables that name a bridge and its key.
 func NewService(environ []string) *Service {
-	get := func(name string) string { return remote.Variable(environ, name) }
-	key := get("SANDBOX_API_KEY")
+	key := remote.Variable(environ, "SANDBOX_API_KEY")
 	s := &Service{Base: remote.Base{
-		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: func(e *remote.APIError) string { return advice[e.Status] }},
-		Address: strings.TrimSuffix(get("CLOUDFLARE_SANDBOX_URL"), "/"),
-		Key:     http.Header{"Authorization": {"Bearer " + key}},
+		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice},
+		Key: http.Header{"Authorization": {"Bearer " + key}},
 		Facts: remote.Facts{
 			Daemons: []uint16{3000}, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "a virtual machine"}, Home: home, MaxFile: maxFile, Idle: idle, SizedBy: "the Worker's wrangler.jsonc",
 		},
 	}}
-	s.Facts.Arch = remote.Here(s.Address, "amd64")
-	s.Needs(environ, "deploy the bridge as pccrun's docs/clouds.md says, then: export CLOUDFLARE_SANDBOX_URL=https://….workers.dev SANDBOX_API_KEY=…")
-	s.Check("CLOUDFLARE_SANDBOX_URL", s.Address)
+	remote.Begin(&s.Base, environ, "CLOUDFLARE_SANDBOX_URL", "", "deploy the bridge as pccrun's docs/clouds.md says, then: export CLOUDFLARE_SANDBOX_URL=https://….workers.dev SANDBOX_API_KEY=…")
 	return s
 }
 

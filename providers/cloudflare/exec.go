@@ -38,15 +38,14 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	if direct = direct && plain(name); !direct {
 		to = spare()
 	}
-	err := s.Daemon(ctx, box, &remote.Call{
-		What: "upload", Method: http.MethodPut, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Size: a.Size, Limit: a.Within(),
-		Body: func() (io.ReadCloser, error) {
-			if err := s.gone(box.ID); err != nil {
-				return nil, err
-			}
-			return a.Open()
-		},
-	}, filePath(to))
+	standing := *a
+	standing.Open = func() (io.ReadCloser, error) {
+		if err := s.gone(box.ID); err != nil {
+			return nil, err
+		}
+		return a.Open()
+	}
+	err := remote.Send(ctx, &s.Base, box, &standing, &remote.Call{Method: http.MethodPut}, filePath(to))
 	if gone := s.late(ctx, box.ID); gone != nil {
 		return gone
 	}
@@ -92,12 +91,13 @@ const (
 	absent = 212
 )
 
-// Exec executes a program in a sandbox that stands.
+// Exec executes a program in a sandbox that stands, and follows what it prints. A connection that is lost is not made anew.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
 	if err := s.gone(box.ID); err != nil {
 		return 0, err
 	}
-	code, err := s.execute(ctx, box, e)
+	in := map[string]any{"argv": append([]string{"/bin/sh", "-c", guard, madeName}, e.Command()...)}
+	code, err := remote.Stream(ctx, &s.Base, box, &remote.Call{In: in}, "/exec", "text/event-stream", func(from io.Reader) (int, error) { return follow(from, e) })
 	if gone := s.late(ctx, box.ID); gone != nil {
 		return 0, gone
 	}
@@ -107,37 +107,8 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	return code, err
 }
 
-// execute executes a program and follows what it prints. A connection that is lost is not made anew.
-func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
-	argv := e.Argv
-	if e.Root {
-		argv = remote.AsRoot(argv)
-	}
-	in := map[string]any{"argv": append([]string{"/bin/sh", "-c", guard, madeName}, argv...)}
-	response, err := s.API.Open(ctx, box.At(&remote.Call{What: "execute", Method: http.MethodPost, In: in}, "/exec"))
-	var refused *remote.APIError
-	if errors.As(err, &refused) {
-		return 0, err
-	}
-	if err == nil {
-		defer response.Body.Close()
-		if kind := response.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-			return 0, fmt.Errorf("%s: execute: the answer is %q and not a stream: is a proxy in between?", Name, kind)
-		}
-		var code int
-		if code, err = follow(response.Body, e); err == nil {
-			return code, nil
-		}
-	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	return 0, &remote.CutError{Err: err}
-}
-
 // follow passes on what a program prints, to its exit status: events of lines, each with an empty line at its end.
 func follow(from io.Reader, e *remote.Exec) (int, error) {
-	broke := func(err error) error { return fmt.Errorf("%s: execute: the stream broke: %w", Name, err) }
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 8<<20)
 	kind, data := "", ""
@@ -158,19 +129,19 @@ func follow(from io.Reader, e *remote.Exec) (int, error) {
 				Code *int `json:"exit_code"`
 			}
 			if err := json.Unmarshal([]byte(data), &end); err != nil || end.Code == nil {
-				return 0, broke(fmt.Errorf("its end is %q", data))
+				return 0, fmt.Errorf("its end is %q", data)
 			}
 			return *end.Code, nil
 		case kind == "error":
-			return 0, fmt.Errorf("%s: execute: %s", Name, data)
+			return 0, errors.New(data)
 		case to != nil:
 			text, err := base64.StdEncoding.DecodeString(data)
 			if err != nil {
-				return 0, broke(err)
+				return 0, err
 			}
 			remote.Print(to, text)
 		}
 		kind, data = "", ""
 	}
-	return 0, broke(cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+	return 0, cmp.Or(lines.Err(), io.ErrUnexpectedEOF)
 }

@@ -13,23 +13,17 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
 // Name is what --provider calls it.
 const Name = "daytona"
-
-// keeps is what Daytona itself keeps.
-var keeps = map[profiles.Guarantee]string{
-	profiles.NetAllowlist: "a filter of host names",
-	profiles.ProcIsolated: "a container or virtual machine, by the snapshot's class",
-}
 
 // Service is Daytona's API.
 type Service struct {
@@ -37,10 +31,7 @@ type Service struct {
 }
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host) *remote.Provider {
-	s := NewService(host.Environ)
-	return remote.New(s, s.Facts, host)
-}
+var New = remote.Of(NewService)
 
 // NewService reads the variables that Daytona's own client reads.
 func NewService(environ []string) *Service {
@@ -49,14 +40,15 @@ func NewService(environ []string) *Service {
 	if key == "" { // else it is a token of a person's
 		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
-	address := cmp.Or(get("DAYTONA_API_URL"), get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api")
 	s := &Service{}
 	s.Base = remote.Base{
-		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
-		Address: strings.TrimSuffix(address, "/"),
-		Key:     http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
+		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice, Advise: advise},
+		Key: http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
 		Facts: remote.Facts{
-			Daemons: []uint16{2280, 22220, 22222}, Keeps: keeps, Region: get("DAYTONA_TARGET"), Regions: []string{"us", "eu", "*"},
+			Keeps: map[profiles.Guarantee]string{
+				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "a container or virtual machine, by the snapshot's class",
+			},
+			Daemons: []uint16{2280, 22220, 22222}, Region: get("DAYTONA_TARGET"), Regions: []string{"us", "eu", "*"},
 			Images: "a snapshot, or an image with its tag", Image: get("DAYTONA_SNAPSHOT"), Sizing: func(image string) bool { return !ofImage(image) },
 			Step: profiles.Size{CPUs: 1, MemoryMB: 1024}, Most: profiles.Size{CPUs: 4, MemoryMB: 8192},
 			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-05"},
@@ -68,64 +60,49 @@ func NewService(environ []string) *Service {
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
-	s.Facts.Arch = remote.Here(s.Address, "amd64") // as its snapshots have to be
-	s.Needs(environ, "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
-	s.Check("DAYTONA_SERVER_URL", get("DAYTONA_SERVER_URL"))
-	s.Check("DAYTONA_API_URL", get("DAYTONA_API_URL"))
+	const otherwise = "https://app.daytona.io/api"
+	remote.Begin(&s.Base, environ, "DAYTONA_API_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise), "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
+	s.Check("DAYTONA_SERVER_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise))
 	return s
 }
 
 // limited is how a refusal by 400 says that a limit of the account is the reason.
 var limited = regexp.MustCompile(`(?i)\b(quota|limit)\b.* exceeded`)
 
+// advice is what mends a refusal, by its status.
+var advice = map[int]string{
+	http.StatusUnauthorized:    "DAYTONA_API_KEY is not accepted: https://app.daytona.io/dashboard/keys shows the keys",
+	http.StatusForbidden:       "the account, or the key by its permissions, may not do this: https://app.daytona.io/dashboard/keys shows them",
+	http.StatusPaymentRequired: "https://app.daytona.io/dashboard/billing shows unpaid invoices",
+}
+
 func advise(e *remote.APIError) string {
-	switch {
-	case e.Status == http.StatusUnauthorized:
-		return "DAYTONA_API_KEY is not accepted: https://app.daytona.io/dashboard/keys shows the keys"
-	case e.Status == http.StatusForbidden:
-		return "the account, or the key by its permissions, may not do this: https://app.daytona.io/dashboard/keys shows them"
-	case e.Status == http.StatusTooManyRequests, e.Status == http.StatusBadRequest && limited.MatchString(e.Message):
-		return "the account's limit is reached: pccrun gc ends sandboxes that nobody uses"
-	case e.Status == http.StatusPaymentRequired:
-		return "https://app.daytona.io/dashboard/billing shows unpaid invoices"
+	if e.Status == http.StatusBadRequest && limited.MatchString(e.Message) {
+		return "the account's limit is reached: pccrun gc removes unused sandboxes"
 	}
 	return ""
-}
-
-// created is the body of a request to create.
-type created struct {
-	Snapshot    string            `json:"snapshot,omitempty"`
-	Build       *build            `json:"buildInfo,omitempty"`
-	CPU         int               `json:"cpu,omitempty"`
-	Memory      int               `json:"memory,omitempty"` // GiB
-	Labels      map[string]string `json:"labels"`
-	Target      string            `json:"target,omitempty"`
-	Public      bool              `json:"public"`
-	AutoStop    int               `json:"autoStopInterval"` // minutes without a word: it keeps its files then
-	BlockAll    bool              `json:"networkBlockAll"`
-	DomainAllow string            `json:"domainAllowList,omitempty"`
-}
-
-// build is what a sandbox is made of that comes of no snapshot.
-type build struct {
-	Dockerfile string `json:"dockerfileContent"`
 }
 
 // ofImage reports whether a name is an image's, of a registry: it has its tag or its sum. Any other is a snapshot's.
 func ofImage(name string) bool { return strings.ContainsAny(name, ":@") }
 
-// request makes the body. Only what is made of an image has the size that a request asks for; else the snapshot's, which is
-// changed afterwards ([Service.Create]).
-func (s *Service) request(r *remote.Request) *created {
-	c := &created{Snapshot: cmp.Or(r.Image, s.Facts.Image), Labels: r.Labels, Target: cmp.Or(r.Region, s.Facts.Region), AutoStop: max(1, int(r.Lifetime/time.Minute))}
+// request is the body of a request to create. Only what is made of an image has the size that it asks for; else the snapshot's,
+// which is changed afterwards ([Service.Resume]).
+func (s *Service) request(r *remote.Request) map[string]any {
+	c := map[string]any{
+		"labels": r.Labels, "target": cmp.Or(r.Region, s.Facts.Region), "public": false,
+		"autoStopInterval": max(1, int(r.Lifetime/time.Minute)), // minutes without a word: it keeps its files then
+	}
 	if ofImage(r.Image) {
-		c.Snapshot, c.Build = "", &build{"FROM " + r.Image + "\n"}
-		c.CPU, c.Memory = int(r.Size.CPUs), int(r.Size.MemoryMB/1024)
+		c["buildInfo"], c["cpu"], c["memory"] = map[string]string{"dockerfileContent": "FROM " + r.Image + "\n"}, int(r.Size.CPUs), int(r.Size.MemoryMB/1024)
+	} else {
+		c["snapshot"] = cmp.Or(r.Image, s.Facts.Image)
 	}
-	if filter := remote.FilterOf(r); filter.Open == "" {
-		c.BlockAll, c.DomainAllow = len(filter.Hosts) == 0, strings.Join(filter.Hosts, ",")
+	filter := remote.FilterOf(r)
+	if c["networkBlockAll"] = filter.Open == "" && len(filter.Hosts) == 0; filter.Open == "" {
+		c["domainAllowList"] = strings.Join(filter.Hosts, ",")
 	}
-	return c
+	return remote.Body(c)
 }
 
 // Describe returns what Create would send.
@@ -144,9 +121,12 @@ type answered struct {
 	Toolbox string            `json:"toolboxProxyUrl"`
 }
 
-func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
+func (s *Service) taken(a *answered, _ http.Header) (*remote.Sandbox, error) {
 	box := &remote.Sandbox{
-		ID: a.ID, Region: a.Target, Labels: a.Labels, Running: a.State == "started", Created: a.Created, CPUs: a.CPU, MemoryMB: int64(a.Memory * 1024), Header: s.Key,
+		ID: a.ID, Region: a.Target, Labels: a.Labels, Running: a.State == "started", State: a.State, Created: a.Created, CPUs: a.CPU, MemoryMB: int64(a.Memory * 1024), Header: s.Key,
+	}
+	if slices.Contains([]string{"error", "build_failed", "destroyed", "destroying"}, a.State) {
+		box.Failed = a.State + " " + strconv.Quote(a.Reason)
 	}
 	if a.Toolbox != "" { // there is none in a list
 		box.Address = strings.TrimSuffix(a.Toolbox, "/") + "/" + a.ID
@@ -154,58 +134,22 @@ func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	return s.Checked(box)
 }
 
-func of(id string) string { return "/sandbox/" + url.PathEscape(id) }
-
-// Create makes a sandbox, and waits until it has started.
+// Create makes a sandbox. One that is to be larger than its snapshot is so as it has started.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
-	if _, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: s.request(r), Out: &a, Once: true, Limit: 2 * time.Minute}, "/sandbox"); err != nil {
-		return nil, remote.Unclear(err)
-	}
-	if _, err := s.taken(&a); err != nil {
+	if err := remote.MakeBy(ctx, &s.Base, s.request(r), &a, "/sandbox"); err != nil {
 		return nil, err
 	}
-	box, err := s.started(ctx, &a)
-	if err == nil && !box.Size().Holds(r.Size) {
-		box, err = s.resize(ctx, box, r.Size)
+	box, err := s.taken(&a, nil)
+	if err != nil || box.Size().Holds(r.Size) {
+		return box, err
 	}
-	if err != nil {
-		_ = s.Destroy(context.WithoutCancel(ctx), a.ID)
+	size := map[string]int{"cpu": int(max(r.Size.CPUs, box.CPUs)), "memory": int(max(r.Size.MemoryMB, box.MemoryMB) / 1024)}
+	if _, err = s.Resume(ctx, box.ID); err == nil {
+		err = s.post(ctx, box.ID, "resize", "/resize", size)
 	}
+	box.Running = false // until it has that size
 	return box, err
-}
-
-// resize makes a sandbox as large as one that is asked for, and waits until it is.
-func (s *Service) resize(ctx context.Context, box *remote.Sandbox, want profiles.Size) (*remote.Sandbox, error) {
-	size := map[string]int{"cpu": int(max(want.CPUs, box.CPUs)), "memory": int(max(want.MemoryMB, box.MemoryMB) / 1024)}
-	if err := s.About(ctx, box.ID, &remote.Call{What: "resize", Method: http.MethodPost, In: size, Limit: 2 * time.Minute}, of(box.ID)+"/resize"); err != nil {
-		return nil, err
-	}
-	return s.Resume(ctx, box.ID)
-}
-
-// started waits until a sandbox has started.
-func (s *Service) started(ctx context.Context, a *answered) (*remote.Sandbox, error) {
-	id, looked := a.ID, true
-	err := remote.Poll(ctx, 50*time.Millisecond, time.Second, func() (bool, error) {
-		if !looked {
-			*a = answered{}
-			if err := s.About(ctx, id, &remote.Call{What: "look at", Out: a}, of(id)); err != nil {
-				return false, err
-			}
-		}
-		looked = false
-		switch a.State {
-		case "error", "build_failed", "destroyed", "destroying":
-			return false, fmt.Errorf("%s: sandbox %s did not start: %s %s", Name, id, a.State, strconv.Quote(a.Reason))
-		}
-		return a.State == "started", nil
-	})
-	if err != nil {
-		a.ID = id
-		return nil, err
-	}
-	return s.taken(a)
 }
 
 // Find lists sandboxes, those that are stopped too.
@@ -215,46 +159,36 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		return nil, err
 	}
 	query := url.Values{"labels": {string(text)}, "limit": {"100"}}
-	return remote.Gather(func(cursor string) ([]answered, string, error) {
-		if cursor != "" {
-			query.Set("cursor", cursor)
-		}
+	return remote.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
 		var page struct {
 			Items []answered `json:"items"`
 			Next  string     `json:"nextCursor"`
 		}
-		_, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &page}, "/sandbox?"+query.Encode())
+		_, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &page, Query: query}, "/sandbox")
 		return page.Items, page.Next, err
 	}, s.taken)
 }
 
 // Status returns a sandbox as it is.
 func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
-	var a answered
-	if err := s.About(ctx, id, &remote.Call{What: "look at", Out: &a}, of(id)); err != nil {
-		return nil, err
-	}
-	return s.taken(&a)
+	return remote.One(ctx, &s.Base, id, &remote.Call{What: "look at"}, "/sandbox/{id}", s.taken)
 }
 
 // Resume makes a sandbox ready, one that is stopped too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
-	var a answered
-	if err := s.About(ctx, id, &remote.Call{What: "look at", Out: &a}, of(id)); err != nil {
-		return nil, err
+	box, err := s.Status(ctx, id)
+	if err == nil && (box.State == "stopped" || box.State == "archived") {
+		err = s.post(ctx, id, "start", "/start", nil)
 	}
-	if a.State == "stopped" || a.State == "archived" {
-		if err := s.post(ctx, id, "start", "/start"); err != nil {
-			return nil, err
-		}
-		a.State = "starting"
+	if err != nil || box.Running {
+		return box, err
 	}
-	return s.started(ctx, &a)
+	return remote.UntilRuns(ctx, &s.Base, func() (*remote.Sandbox, error) { return s.Status(ctx, id) })
 }
 
 // post has the API do something with a sandbox.
-func (s *Service) post(ctx context.Context, id, what, path string) error {
-	return s.About(ctx, id, &remote.Call{What: what, Method: http.MethodPost, Limit: 2 * time.Minute}, of(id)+path)
+func (s *Service) post(ctx context.Context, id, what, path string, in any) error {
+	return s.About(ctx, id, &remote.Call{What: what, Method: http.MethodPost, In: in, Limit: 2 * time.Minute}, "/sandbox/{id}"+path)
 }
 
 // Extend sets how long the sandbox stands without a word, and what becomes of it then. Its clock counts from the last
@@ -265,7 +199,7 @@ func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time
 		removes = "/autodelete/0" // as it stops
 	}
 	for _, call := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute))), "/last-activity"} {
-		if err := s.post(ctx, box.ID, "extend", call); err != nil {
+		if err := s.post(ctx, box.ID, "extend", call, nil); err != nil {
 			return err
 		}
 	}
@@ -274,12 +208,12 @@ func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time
 
 // Park stops the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	return s.post(ctx, box.ID, "stop", "/stop")
+	return s.post(ctx, box.ID, "stop", "/stop", nil)
 }
 
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
-	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
+	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, "/sandbox/{id}")
 }
 
 // Preview asks where a port is. Sandboxes are private: a request bears the token of the answer.
@@ -288,7 +222,7 @@ func (s *Service) Preview(ctx context.Context, box *remote.Sandbox, port uint16)
 		URL   string `json:"url"`
 		Token string `json:"token"`
 	}
-	if err := s.About(ctx, box.ID, &remote.Call{What: "ask for the address of a port of", Out: &at}, fmt.Sprintf("%s/ports/%d/preview-url", of(box.ID), port)); err != nil {
+	if err := s.About(ctx, box.ID, &remote.Call{What: "ask for the address of a port of", Out: &at}, fmt.Sprintf("/sandbox/{id}/ports/%d/preview-url", port)); err != nil {
 		return nil, err
 	}
 	return &remote.Preview{URL: at.URL, Header: http.Header{"X-Daytona-Preview-Token": {at.Token}, "X-Daytona-Skip-Preview-Warning": {"true"}}}, nil

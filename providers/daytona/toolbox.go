@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -21,18 +20,18 @@ import (
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	c := &remote.Call{What: "upload", Method: http.MethodPost, Limit: a.Within()}
+	c := &remote.Call{Method: http.MethodPost}
 	if err := a.Form(c, "files[0].file", "files[0].path", name); err != nil {
 		return err
 	}
-	return s.Daemon(ctx, box, c, "/files/bulk-upload")
+	return remote.Send(ctx, &s.Base, box, a, c, "/files/bulk-upload")
 }
 
-func path(name string) string { return url.Values{"path": {name}}.Encode() }
+func path(name string) url.Values { return url.Values{"path": {name}} }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, &remote.Call{}, "/files/download?"+path(name), begin)
+	return s.Download(ctx, box, &remote.Call{Query: path(name)}, "/files/download", begin)
 }
 
 // quoted is an argument list as a shell takes it.
@@ -46,35 +45,36 @@ func quoted(argv []string) string {
 
 // Exec executes a program in a session of the toolbox's. The toolbox passes on lines, and
 // knows no end of what is read: what is no lines goes by files.
-func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
+func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
+	code, err := s.execute(ctx, box, e)
+	return remote.Ended(ctx, code, remote.Unclear(err))
+}
+
+func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
 	session := "pccrun-" + strings.ToLower(rand.Text())
 	files := "/tmp/." + session
-	argv := e.Argv
-	if e.Root {
-		argv = remote.AsRoot(argv)
-	}
-	made, command := []string(nil), "(exec "+quoted(argv)+")"
+	made, command := []string(nil), "exec "+quoted(e.Command())
 	if e.In == nil {
 		made = []string{files + ".out", files + ".err"}
-		command = "(exec " + quoted(argv) + " </dev/null >" + made[0] + " 2>" + made[1] + ")"
+		command += " </dev/null >" + made[0] + " 2>" + made[1]
 	}
 	if err := s.Daemon(ctx, box, &remote.Call{What: "make a session", Method: http.MethodPost, In: map[string]string{"sessionId": session}, Once: true}, "/process/session"); err != nil {
-		return 0, cut(err)
+		return 0, err
 	}
 	defer func() { // which ends what runs in it
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		_ = s.Daemon(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
 		for _, name := range made {
-			_ = s.Daemon(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+path(name))
+			_ = s.Daemon(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete, Query: path(name)}, "/files")
 		}
 	}()
 	var begun struct {
 		ID string `json:"cmdId"`
 	}
-	in := map[string]any{"command": command, "runAsync": true, "suppressInputEcho": true}
+	in := map[string]any{"command": "(" + command + ")", "runAsync": true, "suppressInputEcho": true}
 	if err := s.Daemon(ctx, box, &remote.Call{What: "execute", Method: http.MethodPost, In: in, Out: &begun, Once: true}, "/process/session/"+session+"/exec"); err != nil {
-		return 0, cut(err)
+		return 0, err
 	}
 	if err := remote.CheckID(Name, "command", begun.ID); err != nil {
 		return 0, err
@@ -87,35 +87,16 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		return code, err
 	}
 	for name, to := range map[string]io.Writer{".out": e.Out, ".err": e.Err} {
-		var text printed
+		text := &remote.Printed{Most: remote.MaxPrinted + 1} // of which who reads it makes an error
 		if name == ".err" && code == 0 {
 			continue
 		}
-		if err := s.GetFile(ctx, box, files+name, func() (io.Writer, error) { text.Reset(); return &text, nil }); err != nil {
-			return code, cut(err)
+		if err := s.GetFile(ctx, box, files+name, func() (io.Writer, error) { text.Reset(); return text, nil }); err != nil {
+			return code, err
 		}
 		remote.Print(to, text.Bytes())
 	}
 	return code, nil
-}
-
-// printed is what a program printed into a file, bounded: the place may be hostile.
-type printed struct{ bytes.Buffer }
-
-func (p *printed) Write(b []byte) (int, error) {
-	if p.Len()+len(b) > remote.MaxPrinted {
-		return 0, errors.New("the output of the sandbox is too long")
-	}
-	return p.Buffer.Write(b)
-}
-
-// cut marks an error that may have come when the work was done.
-func cut(err error) error {
-	var refused *remote.APIError
-	if errors.As(err, &refused) && refused.Status/100 != 5 {
-		return err
-	}
-	return &remote.CutError{Err: err}
 }
 
 // exit waits until a command has ended, and returns its exit status. The API tells it by no other way that can be
@@ -125,10 +106,8 @@ func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string, most
 		Code *int `json:"exitCode"` // absent while it runs
 	}
 	err := remote.Poll(ctx, 20*time.Millisecond, most, func() (bool, error) {
-		if err := s.Daemon(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at); err != nil {
-			return false, cut(err)
-		}
-		return state.Code != nil, nil
+		err := s.Daemon(ctx, box, &remote.Call{What: "ask for the exit status", Out: &state}, at)
+		return state.Code != nil, err
 	})
 	if err != nil {
 		return 0, err
@@ -144,58 +123,50 @@ var marks = regexp.MustCompile("\x01\x01\x01|\x02\x02\x02")
 const silence = 5 * time.Second
 
 // line carries what a command reads and prints, to the end of the command.
-func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) (int, error) {
+func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) (code int, failed error) {
 	life, stop := context.WithCancel(ctx)
 	defer stop()
-	type exit struct {
-		code int
-		err  error
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		code, failed = s.exit(life, box, at, 10*time.Second)
+	}()
+	if err := s.follow(life, box, e, at, exited); err != nil {
+		return 0, &remote.CutError{Err: err}
 	}
-	exited := make(chan exit, 1)
-	go func() {
-		code, err := s.exit(life, box, at, 10*time.Second)
-		exited <- exit{code, err}
-	}()
-	var waits atomic.Int64 // since when for the log's next message, in Unix nanoseconds; 0: it has one
-	log := make(chan error, 1)
-	go func() {
-		err := s.follow(life, box, e, at, &waits)
-		if err != nil {
-			err = &remote.CutError{Err: err}
-		}
-		log <- err
-	}()
-	end := exit{}
 	select {
-	case end.err = <-log:
-		if end.err != nil {
-			break
-		}
-		select {
-		case end = <-exited:
-		case <-time.After(4 * silence):
-			end.err = &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
-		}
-	case end = <-exited:
-		for over := end.err != nil; !over; {
-			select {
-			case end.err = <-log:
-				over = true
-			case <-time.After(silence / 5):
-				since := waits.Load()
-				over = since != 0 && time.Since(time.Unix(0, since)) > silence
-			}
-		}
+	case <-exited:
+		return code, failed
+	case <-time.After(4 * silence):
+		return 0, errors.New("the log is at its end, and the command goes on")
 	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	return end.code, end.err
 }
 
-// follow reads a command's log to its end. waits is when it began to wait for the next message.
-func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, waits *atomic.Int64) error {
-	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "follow the log"}, at+"/logs?follow=true"))
+// errSilent is the end of a log that says nothing more.
+var errSilent = errors.New("the command has ended, and its log has not")
+
+// read reads a log's next message, for which it does not wait long once the command has ended.
+func read(ctx context.Context, ws *websocket.Conn, exited <-chan struct{}) ([]byte, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-exited:
+			defer time.AfterFunc(silence, func() { stop(errSilent) }).Stop()
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+	}()
+	_, text, err := ws.Read(ctx)
+	if err != nil && context.Cause(ctx) == errSilent {
+		err = errSilent
+	}
+	return text, err
+}
+
+// follow reads a command's log to its end.
+func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, exited <-chan struct{}) error {
+	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "follow the log", Query: url.Values{"follow": {"true"}}}, at+"/logs"))
 	if err != nil {
 		return err
 	}
@@ -206,10 +177,8 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	to := e.Out
 	var rest []byte
 	for {
-		waits.Store(time.Now().UnixNano())
-		_, text, err := ws.Read(ctx)
-		waits.Store(0)
-		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+		text, err := read(ctx, ws, exited)
+		if err == errSilent || websocket.CloseStatus(err) == websocket.StatusNormalClosure {
 			remote.Print(to, rest)
 			return nil
 		}

@@ -33,20 +33,10 @@ type Service struct {
 	domain  string
 }
 
-// keeps is what E2B itself keeps.
-var keeps = map[profiles.Guarantee]string{
-	profiles.NetAllowlist: "a filter of host names, at ports 80 and 443",
-	profiles.ProcIsolated: "a virtual machine (Firecracker)",
-	profiles.ResTime:      "1 or 24 hours, by plan",
-}
-
 var keyShape = regexp.MustCompile(`^e2b_[0-9a-f]+$`)
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host) *remote.Provider {
-	s := NewService(host.Environ)
-	return remote.New(s, s.Facts, host)
-}
+var New = remote.Of(NewService)
 
 // NewService reads the variables that E2B's own client reads.
 func NewService(environ []string) *Service {
@@ -54,11 +44,13 @@ func NewService(environ []string) *Service {
 	key := get("E2B_API_KEY")
 	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/")}
 	s.Base = remote.Base{
-		API:     remote.API{Provider: Name, Client: remote.NewClient(environ), Secrets: []string{key}, Advise: advise},
-		Address: cmp.Or(strings.TrimSuffix(get("E2B_API_URL"), "/"), "https://api."+s.domain),
-		Key:     http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
+		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice, Advise: advise},
+		Key: http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
 		Facts: remote.Facts{
-			Daemons: []uint16{envdPort}, Keeps: keeps, MaxLife: 24 * time.Hour,
+			Keeps: map[profiles.Guarantee]string{
+				profiles.NetAllowlist: "a filter of host names, at ports 80 and 443", profiles.ProcIsolated: "a virtual machine (Firecracker)", profiles.ResTime: "1 or 24 hours, by plan",
+			},
+			Daemons: []uint16{envdPort}, MaxLife: 24 * time.Hour,
 			Images: "a template", Image: cmp.Or(get("E2B_TEMPLATE"), "base"), SizedBy: "the template",
 			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-11"},
 		},
@@ -66,12 +58,10 @@ func NewService(environ []string) *Service {
 	if s.Facts.Image == "base" {
 		s.Facts.Size = profiles.Size{CPUs: 2, MemoryMB: 512}
 	}
-	s.Facts.Arch = remote.Here(s.Address, "amd64")
-	s.Needs(environ, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
+	remote.Begin(&s.Base, environ, "E2B_API_URL", "https://api."+s.domain, "make a key at https://e2b.dev/dashboard?tab=keys, then: export E2B_API_KEY=e2b_…")
 	if get("E2B_VALIDATE_API_KEY") != "false" && !keyShape.MatchString(key) {
 		s.Unusable("E2B_API_KEY: want e2b_ and hexadecimal digits", "https://e2b.dev/dashboard?tab=keys shows it")
 	}
-	s.Check("E2B_API_URL", s.Address)
 	s.Check("E2B_SANDBOX_URL", s.sandbox)
 	return s
 }
@@ -80,45 +70,39 @@ func NewService(environ []string) *Service {
 var advice = map[int]string{
 	http.StatusUnauthorized:        "E2B_API_KEY is not accepted: https://e2b.dev/dashboard?tab=keys shows the keys",
 	http.StatusForbidden:           "the account may not do this, or its limit is reached: https://e2b.dev/dashboard shows both, and pccrun gc removes unused sandboxes",
-	http.StatusTooManyRequests:     "the account's limit is reached: pccrun gc removes unused sandboxes",
 	http.StatusPaymentRequired:     "see the billing page at https://e2b.dev/dashboard",
 	http.StatusServiceUnavailable:  "E2B has no capacity at the moment: try again in a minute",
 	http.StatusInsufficientStorage: "the sandbox's disk is full: list files that need no upload in .pccrunignore",
 	http.StatusBadGateway:          "the sandbox does not exist any more: it timed out or was ended",
 }
 
+// ofTemplate reports whether an error says that there is no such template.
+func ofTemplate(err error) bool {
+	var e *remote.APIError
+	return errors.As(err, &e) && e.Status == http.StatusNotFound && strings.Contains(e.Message, "template")
+}
+
 func advise(e *remote.APIError) string {
-	if e.Status == http.StatusNotFound && strings.Contains(e.Message, "template") {
+	if ofTemplate(e) {
 		return "the dashboard lists the templates"
 	}
-	return advice[e.Status]
+	return ""
 }
 
-// created is the body of a request to create.
-type created struct {
-	Template  string            `json:"templateID"`
-	Timeout   int               `json:"timeout"`
-	Metadata  map[string]string `json:"metadata"`
-	AutoPause bool              `json:"autoPause"` // at its end it keeps its files and costs nothing
-	Internet  bool              `json:"allow_internet_access"`
-	Secure    bool              `json:"secure,omitempty"`
-	Network   *network          `json:"network"`
-}
-
-type network struct {
-	AllowOut []string `json:"allowOut,omitempty"`
-	DenyOut  []string `json:"denyOut,omitempty"`
-	Public   bool     `json:"allowPublicTraffic"` // else everybody reaches its ports who knows its name
-}
-
-// request makes the body.
-func (s *Service) request(r *remote.Request) *created {
-	c := &created{Template: cmp.Or(r.Image, s.Facts.Image), Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true, Network: &network{}}
-	filter := remote.FilterOf(r)
-	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
-		c.Network.AllowOut, c.Network.DenyOut = filter.Hosts, []string{"0.0.0.0/0"}
+// request is the body of a request to create.
+func (s *Service) request(r *remote.Request) map[string]any {
+	filter, network := remote.FilterOf(r), map[string]any{"allowPublicTraffic": false} // else everybody reaches its ports who knows its name
+	if filter.Open == "" {
+		network["denyOut"] = []string{"0.0.0.0/0"}
+		if len(filter.Hosts) > 0 {
+			network["allowOut"] = filter.Hosts
+		}
 	}
-	return c
+	return map[string]any{
+		"templateID": cmp.Or(r.Image, s.Facts.Image), "timeout": int(r.Lifetime / time.Second), "metadata": r.Labels, "network": network,
+		"autoPause":             true, // at its end it keeps its files and costs nothing
+		"allow_internet_access": filter.Open != "" || len(filter.Hosts) > 0,
+	}
 }
 
 // Describe returns what Create would send.
@@ -139,7 +123,7 @@ type answered struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
+func (s *Service) taken(a *answered, _ http.Header) (*remote.Sandbox, error) {
 	box := &remote.Sandbox{
 		ID: a.ID, Labels: a.Metadata, Running: a.State != "paused", Created: a.Started, Ends: a.Ends, CPUs: a.CPUs, MemoryMB: a.MemoryMB,
 		Address: s.sandbox, Version: a.Version, Header: http.Header{"E2b-Sandbox-Id": {a.ID}, "E2b-Sandbox-Port": {strconv.Itoa(envdPort)}, "Authorization": as(user)},
@@ -165,32 +149,27 @@ func (s *Service) taken(a *answered) (*remote.Sandbox, error) {
 	return s.Checked(box)
 }
 
-// Create makes a sandbox.
+// Create makes a sandbox, by the older call where a control plane of one's own does not have the newer one, which makes all secure.
 func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbox, error) {
 	var a answered
 	body := s.request(r)
-	create := func(path string) error {
-		_, err := s.Call(ctx, &remote.Call{What: "create a sandbox", Method: http.MethodPost, In: body, Out: &a, Once: true, Limit: 2 * time.Minute}, path)
-		return err
-	}
-	err := create("/v2/sandboxes")
-	var refused *remote.APIError
-	if errors.As(err, &refused) && refused.Status == http.StatusNotFound && !strings.Contains(refused.Message, "template") {
-		body.Secure = true // as all are that the newer call makes: a control plane of one's own may not have it
-		err = create("/sandboxes")
+	err := remote.MakeBy(ctx, &s.Base, body, &a, "/v2/sandboxes")
+	if remote.HasStatus(err, http.StatusNotFound) && !ofTemplate(err) {
+		body["secure"] = true
+		err = remote.MakeBy(ctx, &s.Base, body, &a, "/sandboxes")
 	}
 	if err != nil {
-		return nil, remote.Unclear(err)
+		return nil, err
 	}
 	a.Metadata = r.Labels
-	if older(a.Version, closes) {
-		_ = s.Destroy(context.WithoutCancel(ctx), a.ID)
-		return nil, &providers.UnusableError{
-			Provider: Name, Cause: fmt.Sprintf("template %s: its daemon envd is %s, and 0.5.2 is the oldest that works", body.Template, a.Version),
+	box, err := s.taken(&a, nil)
+	if err == nil && older(a.Version, closes) {
+		err = &providers.UnusableError{
+			Provider: Name, Cause: fmt.Sprintf("template %s: its daemon envd is %s, and 0.5.2 is the oldest that works", body["templateID"], a.Version),
 			Advice: "build the template again: it gets the current envd",
 		}
 	}
-	return s.taken(&a)
+	return box, err
 }
 
 // Find lists sandboxes, those that are paused too.
@@ -201,37 +180,23 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		pairs.Set(url.QueryEscape(key), url.QueryEscape(value))
 	}
 	query := url.Values{"metadata": {pairs.Encode()}, "state": {"running,paused"}, "limit": {"100"}}
-	return remote.Gather(func(page string) ([]answered, string, error) {
-		if page != "" {
-			query.Set("nextToken", page)
-		}
+	return remote.Gather(query, "nextToken", func(query url.Values) ([]answered, string, error) {
 		var list []answered
-		header, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &list}, "/v2/sandboxes?"+query.Encode())
+		header, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &list, Query: query}, "/v2/sandboxes")
 		return list, header.Get("X-Next-Token"), err
 	}, s.taken)
 }
 
-// one calls about a sandbox, and reads what it is.
-func (s *Service) one(ctx context.Context, id string, c *remote.Call, path string) (*remote.Sandbox, error) {
-	var a answered
-	c.Out = &a
-	if err := s.About(ctx, id, c, path); err != nil {
-		return nil, err
-	}
-	return s.taken(&a)
-}
-
-func of(id string) string { return "/sandboxes/" + url.PathEscape(id) }
-
 // Status returns a sandbox as it is.
 func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
-	return s.one(ctx, id, &remote.Call{What: "look at"}, of(id))
+	return remote.One(ctx, &s.Base, id, &remote.Call{What: "look at"}, "/sandboxes/{id}", s.taken)
 }
 
 // Resume makes a sandbox ready, one that is paused too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
 	connect := func(version string) (*remote.Sandbox, error) {
-		return s.one(ctx, id, &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}, version+of(id)+"/connect")
+		c := &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}
+		return remote.One(ctx, &s.Base, id, c, version+"/sandboxes/{id}/connect", s.taken)
 	}
 	box, err := connect("/v2")
 	if errors.Is(err, remote.ErrGone) { // or the control plane does not have that call
@@ -243,17 +208,17 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 // Extend sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
 // when it was made.
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, _ bool) error {
-	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, of(box.ID)+"/timeout")
+	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, "/sandboxes/{id}/timeout")
 }
 
 // Park pauses the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	return s.About(ctx, box.ID, &remote.Call{What: "pause", Method: http.MethodPost, In: map[string]bool{"memory": false}, Limit: 2 * time.Minute}, of(box.ID)+"/pause")
+	return s.About(ctx, box.ID, &remote.Call{What: "pause", Method: http.MethodPost, In: map[string]bool{"memory": false}, Limit: 2 * time.Minute}, "/sandboxes/{id}/pause")
 }
 
 // Destroy ends a sandbox.
 func (s *Service) Destroy(ctx context.Context, id string) error {
-	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, of(id))
+	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, "/sandboxes/{id}")
 }
 
 // Preview says where a port is: each has a name of its own below the sandbox's domain. Where the sandbox was made without

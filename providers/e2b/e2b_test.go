@@ -165,7 +165,7 @@ func TestOldControlPlane(t *testing.T) {
 	defer server.Close()
 	s := e2b.NewService([]string{key, "E2B_API_URL=" + server.URL, "E2B_SANDBOX_URL=" + server.URL})
 	request := &remote.Request{Policy: &profiles.Policy{}, Lifetime: time.Minute}
-	box, err := s.Create(t.Context(), request)
+	box, err := remote.Make(t.Context(), s, request)
 	require.NoError(t, err)
 	require.Equal(t, "0.5.4", box.Version)
 	_, err = s.Resume(t.Context(), "abc")
@@ -173,10 +173,10 @@ func TestOldControlPlane(t *testing.T) {
 	require.Equal(t, []string{"POST /v2/sandboxes", "POST /sandboxes", "POST /v2/sandboxes/abc/connect", "POST /sandboxes/abc/connect"}, called)
 
 	version, called = "0.5.1", nil
-	_, err = s.Create(t.Context(), request)
+	_, err = remote.Make(t.Context(), s, request)
 	require.EqualError(t, err, "provider e2b: template base: its daemon envd is 0.5.1, and 0.5.2 is the oldest that works")
 	require.Contains(t, called, "DELETE /sandboxes/abc")
-	_, err = s.Create(t.Context(), &remote.Request{Image: "absent", Policy: &profiles.Policy{}})
+	_, err = remote.Make(t.Context(), s, &remote.Request{Image: "absent", Policy: &profiles.Policy{}})
 	require.ErrorContains(t, err, "template 'absent' not found")
 }
 

@@ -46,24 +46,22 @@ func as(name string) []string {
 	return []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"))}
 }
 
-func file(name string) string {
-	return "/files?" + url.Values{"path": {name}, "username": {user}}.Encode()
-}
+func file(name string) url.Values { return url.Values{"path": {name}, "username": {user}} }
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	c := &remote.Call{What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Body: a.Open, Size: a.Size, Limit: a.Within()}
+	c := &remote.Call{Method: http.MethodPost, Query: file(name)}
 	if older(box.Version, takesBytes) {
 		if err := a.Form(c, "file"); err != nil {
 			return err
 		}
 	}
-	return s.Daemon(ctx, box, c, file(name))
+	return remote.Send(ctx, &s.Base, box, a, c, "/files")
 }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, &remote.Call{}, file(name), begin)
+	return s.Download(ctx, box, &remote.Call{Query: file(name)}, "/files", begin)
 }
 
 // What envd's process.Process says, as its .proto files have it.
@@ -111,23 +109,19 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	}
 	feed, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop() // a read of the user's input may still wait: nobody waits for that
-	code, ended, err := f.stream(ctx, feed)
-	switch {
-	case ctx.Err() != nil:
-		return 0, context.Cause(ctx)
-	case ended:
-		return code, nil
-	case f.pid != 0 || lost(err):
-		return 0, &remote.CutError{Err: err}
+	text, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": e.Argv[0], "args": e.Argv[1:]}, "stdin": e.In != nil})
+	if err != nil {
+		return 0, err
 	}
-	return 0, err
-}
-
-// lost reports whether an error says that a connection ended before the program did.
-func lost(err error) bool {
-	var refused *remote.APIError
-	var said *connectError
-	return !errors.As(err, &refused) && (!errors.As(err, &said) || said.Code == "unavailable")
+	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
+	frame = append(frame, text...)
+	return remote.Stream(ctx, &s.Base, box, &remote.Call{
+		Size: int64(len(frame)), Silence: silence, Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(frame)), nil },
+		Header: http.Header{
+			"Content-Type": {"application/connect+json"}, "Connect-Protocol-Version": {"1"},
+			"Keepalive-Ping-Interval": {strconv.Itoa(int(ping / time.Second))}, "Authorization": f.user,
+		},
+	}, "/process.Process/Start", "application/connect+json", func(from io.Reader) (int, error) { return f.follow(feed, from) })
 }
 
 // following is a program that is followed.
@@ -139,84 +133,50 @@ type following struct {
 	pid     uint32
 }
 
-// stream starts the program and reads its messages to the end, and sends its input while feed lasts.
-func (f *following) stream(ctx, feed context.Context) (code int, ended bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	text, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": f.exec.Argv[0], "args": f.exec.Argv[1:]}, "stdin": f.exec.In != nil})
-	if err != nil {
-		return 0, false, err
-	}
-	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))
-	frame = append(frame, text...)
-	response, err := f.service.API.Open(ctx, f.box.At(&remote.Call{
-		What: "execute", Method: http.MethodPost, Size: int64(len(frame)),
-		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(frame)), nil },
-		Header: http.Header{
-			"Content-Type": {"application/connect+json"}, "Connect-Protocol-Version": {"1"},
-			"Keepalive-Ping-Interval": {strconv.Itoa(int(ping / time.Second))}, "Authorization": f.user,
-		},
-	}, "/process.Process/Start"))
-	if err != nil {
-		return 0, false, err
-	}
-	defer response.Body.Close()
-	if kind := response.Header.Get("Content-Type"); kind != "application/connect+json" {
-		return 0, false, fmt.Errorf("%s: execute: the answer is %q and not a stream: is a proxy in between?", Name, kind)
-	}
-	quiet := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %s", silence)) })
-	defer quiet.Stop()
+// errForeign says that a message is none of envd's.
+var errForeign = errors.New("a message that is none of envd's")
+
+// follow reads the program's messages to the end, and sends its input while feed lasts.
+func (f *following) follow(feed context.Context, from io.Reader) (int, error) {
 	for {
 		var head [5]byte
-		if _, err := io.ReadFull(response.Body, head[:]); err != nil {
-			return 0, false, broken(ctx, err)
+		if _, err := io.ReadFull(from, head[:]); err != nil {
+			return 0, err
 		}
 		size := binary.BigEndian.Uint32(head[1:])
 		if size > maxMessage || head[0]&^2 != 0 {
-			return 0, false, fmt.Errorf("%s: execute: a message that is none of envd's", Name)
+			return 0, errForeign
 		}
 		body := make([]byte, size)
-		if _, err := io.ReadFull(response.Body, body); err != nil {
-			return 0, false, broken(ctx, err)
+		if _, err := io.ReadFull(from, body); err != nil {
+			return 0, err
 		}
-		quiet.Stop() // who takes what is printed may take his time
 		var m message
-		if err := json.Unmarshal(body, &m); err != nil {
-			return 0, false, fmt.Errorf("%s: execute: a message that is none of envd's: %w", Name, err)
-		}
-		if head[0]&2 != 0 {
-			if m.Error != nil {
-				return 0, false, fmt.Errorf("%s: execute: %w", Name, m.Error)
-			}
-			return 0, false, broken(ctx, io.ErrUnexpectedEOF)
-		}
 		ev := &m.Event
-		if ev.Start != nil && f.pid == 0 {
+		switch err := json.Unmarshal(body, &m); {
+		case err != nil:
+			return 0, fmt.Errorf("%w: %w", errForeign, err)
+		case head[0]&2 != 0 && m.Error == nil:
+			return 0, io.ErrUnexpectedEOF
+		case head[0]&2 != 0 && f.pid == 0 && m.Error.Code != "unavailable": // it did not begin
+			return 0, remote.Permanent(m.Error)
+		case head[0]&2 != 0:
+			return 0, m.Error
+		case ev.Start != nil && f.pid == 0:
 			if f.pid = ev.Start.Pid; f.exec.In != nil {
 				go f.input(feed)
 			}
 		}
 		remote.Print(f.exec.Out, ev.Data.Stdout)
 		remote.Print(f.exec.Err, ev.Data.Stderr)
-		if ev.End != nil {
-			if !ev.End.Exited {
-				return remote.Killed, true, nil
-			}
-			return ev.End.Code, true, nil
+		switch {
+		case ev.End == nil:
+		case !ev.End.Exited:
+			return remote.Killed, nil
+		default:
+			return ev.End.Code, nil
 		}
-		quiet.Reset(silence)
 	}
-}
-
-// broken says why a stream ended too soon.
-func broken(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // call makes a call about the program that is followed.

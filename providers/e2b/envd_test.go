@@ -60,7 +60,7 @@ func TestStreams(t *testing.T) {
 		"success":                  {stream: end(`"exited":true`)},
 		"a keepalive, then a code": {stream: start + message(0, `{"event":{"keepalive":{}}}`) + end(`"exited":true,"exitCode":37`), code: 37},
 		"a signal":                 {stream: end(`"status":"signal: terminated"`), code: remote.Killed},
-		"no stream":                {stream: "<html>", kind: "text/html", err: `e2b: execute: the answer is "text/html" and not a stream: is a proxy in between?`, cut: true},
+		"no stream":                {stream: "<html>", kind: "text/html", err: `e2b: execute: the answer is "text/html" and not a stream: is a proxy in between?`},
 		"nothing":                  {err: "unexpected EOF", cut: true},
 		"cut after the start":      {stream: start, err: "unexpected EOF", cut: true},
 		"cut in a head":            {stream: start + "\x00\x00", err: "unexpected EOF", cut: true},

@@ -27,7 +27,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
@@ -44,41 +43,29 @@ const (
 type Service struct {
 	remote.Base
 	client func() (*modal.Client, error)
-
-	mu    sync.Mutex
-	boxes map[string]*modal.Sandbox // by name: each has a connection to the machine that it is on
-}
-
-// keeps is what Modal itself keeps.
-var keeps = map[profiles.Guarantee]string{
-	profiles.NetAllowlist: "a filter of host names",
-	profiles.ProcIsolated: "gVisor or a virtual machine",
-	profiles.ResTime:      "24 hours",
+	boxes  sync.Map // sandboxes by name: each has a connection to the machine that it is on
 }
 
 // New returns the provider, whether or not it can be used.
-func New(host providers.Host) *remote.Provider {
-	s := NewService(host.Environ)
-	return remote.New(s, s.Facts, host)
-}
+var New = remote.Of(NewService)
 
 // NewService reads the variables that Modal's own client reads, and none of its files.
 func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
 	id, secret := get("MODAL_TOKEN_ID"), get("MODAL_TOKEN_SECRET")
-	s := &Service{boxes: map[string]*modal.Sandbox{}}
+	s := &Service{}
 	s.Base = remote.Base{
-		API:     remote.API{Provider: Name, Secrets: []string{id, secret}, Advise: func(e *remote.APIError) string { return advice[e.Status] }},
-		Address: cmp.Or(strings.TrimSuffix(get("MODAL_SERVER_URL"), "/"), "https://api.modal.com:443"),
+		API: remote.API{Provider: Name, Secrets: []string{id, secret}, Advice: advice},
 		Facts: remote.Facts{
-			Keeps: keeps, MaxLife: 24 * time.Hour, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
+			Keeps: map[profiles.Guarantee]string{
+				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "gVisor or a virtual machine", profiles.ResTime: "24 hours",
+			},
+			MaxLife: 24 * time.Hour, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Step: profiles.Size{CPUs: 0.25, MemoryMB: 128}, Most: profiles.Size{CPUs: 32, MemoryMB: 128 << 10},
 			Prices: remote.Prices{CPU: 0.0710, GiB: 0.0242, Region: 1.75, Read: "2026-11"}, // 1.5 for one as large as "us"
 		},
 	}
-	s.Facts.Arch = remote.Here(s.Address, "amd64")
-	s.Needs(environ, "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
-	s.Check("MODAL_SERVER_URL", s.Address)
+	remote.Begin(&s.Base, environ, "MODAL_SERVER_URL", "https://api.modal.com:443", "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
 	s.client = sync.OnceValues(func() (*modal.Client, error) {
 		params := &modal.ClientParams{
 			TokenID: id, TokenSecret: secret, Environment: get("MODAL_ENVIRONMENT"), MaxThrottleWait: new(2 * time.Minute), Logger: slog.New(slog.DiscardHandler),
@@ -148,9 +135,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 	if err != nil {
 		return nil, remote.Unclear(err)
 	}
-	s.mu.Lock()
-	s.boxes[made.SandboxID] = made
-	s.mu.Unlock()
+	s.boxes.Store(made.SandboxID, made)
 	box := told(made.SandboxID, p.Tags)
 	box.CPUs, box.MemoryMB = 2*p.CPU, int64(p.MemoryMiB)
 	return s.Checked(box)
@@ -205,20 +190,17 @@ func (s *Service) about(ctx context.Context, id string, c *remote.Call, do func(
 	}
 	c.What += " sandbox " + id
 	err := s.call(ctx, c, func(ctx context.Context, client *modal.Client) (err error) {
-		s.mu.Lock()
-		box := s.boxes[id]
-		if box == nil {
-			box, err = client.Sandboxes.FromID(ctx, id, nil)
-			s.boxes[id] = box
+		box, known := s.boxes.Load(id)
+		if !known {
+			if box, err = client.Sandboxes.FromID(ctx, id, nil); err == nil {
+				s.boxes.Store(id, box)
+			}
 		}
-		s.mu.Unlock()
 		if err == nil {
-			err = do(ctx, box)
+			err = do(ctx, box.(*modal.Sandbox))
 		}
 		if err != nil { // its machine may be another: the next call asks
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.boxes, id)
+			s.boxes.Delete(id)
 		}
 		return err
 	})
@@ -257,19 +239,12 @@ func (s *Service) Destroy(ctx context.Context, id string) error {
 
 // call makes calls by the client, and repeats them where the engine would.
 func (s *Service) call(ctx context.Context, c *remote.Call, do func(context.Context, *modal.Client) error) error {
-	limit := cmp.Or(c.Limit, time.Minute)
-	return s.API.Try(ctx, c, func(ctx context.Context) error {
+	return s.API.TryWithin(ctx, c, func(ctx context.Context) error {
 		client, err := s.client()
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
-		defer cancel()
-		err = do(ctx, client)
-		if err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return s.refused(c, err)
+		return s.refused(c, do(ctx, client))
 	})
 }
 

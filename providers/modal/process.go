@@ -74,13 +74,7 @@ func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Ex
 		defer cancel()
 		code, err = p.Wait(end, nil)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return 0, context.Cause(ctx)
-	case err != nil:
-		return 0, &remote.CutError{Err: err}
-	}
-	return code, nil
+	return remote.Ended(ctx, code, err)
 }
 
 // fileProgram is what Modal has in each sandbox, by which its client writes and reads files.

@@ -32,7 +32,9 @@ type API struct {
 	Client   *http.Client
 	Secrets  []string // never to be seen in an error
 
-	// Advise says what mends an error, "" if nothing is known.
+	// Advice is what mends an error, by its status, and Advise what does for one that its message tells from others of that,
+	// "" for none; it may be nil.
+	Advice map[int]string
 	Advise func(e *APIError) string
 
 	// Wait is the first wait before a call is repeated, half a second if it is 0.
@@ -44,6 +46,7 @@ type Call struct {
 	What   string // for errors: "create a sandbox"
 	Method string
 	URL    string
+	Query  url.Values // of the address
 	Header http.Header
 
 	In   any                           // sent as JSON, or
@@ -54,6 +57,8 @@ type Call struct {
 	Begin func() (io.Writer, error) // called before each attempt: what takes the answer, to its end or not at all
 	Once  bool                      // not to be repeated once it may have arrived
 	Limit time.Duration             // for each attempt; a minute if it is 0
+
+	Silence time.Duration // of a stream: for how long nothing may come; 0: any time
 }
 
 // The bounds of repetition.
@@ -87,6 +92,9 @@ func (e *APIError) Error() string {
 // Hint says what mends it.
 func (e *APIError) Hint() string { return e.advice }
 
+// usualAdvice is what mends an error where the provider's own advice says nothing of its status.
+var usualAdvice = map[int]string{http.StatusTooManyRequests: "the account's limit is reached: pccrun gc removes unused sandboxes"}
+
 // NewClient returns the client by which pccrun sends a key.
 func NewClient(environ []string) *http.Client {
 	return client.New(profiles.ThisHost().Home, environ, messages.Say)
@@ -109,22 +117,38 @@ func CheckBase(name, base string) error {
 
 // Do makes a call, repeats it where that may help and do no harm, and reads the answer.
 func (a *API) Do(ctx context.Context, c *Call) (header http.Header, err error) {
-	limit := cmp.Or(c.Limit, time.Minute)
-	err = a.Try(ctx, c, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
-		defer cancel()
+	err = a.TryWithin(ctx, c, func(ctx context.Context) error {
 		response, err := a.send(ctx, c)
 		if err == nil {
 			defer response.Body.Close()
 			header = response.Header
 			err = c.read(response)
 		}
+		return err
+	})
+	return header, err
+}
+
+// TryWithin is [API.Try] whose attempts have a limit each.
+func (a *API) TryWithin(ctx context.Context, c *Call, try func(context.Context) error) error {
+	limit := cmp.Or(c.Limit, time.Minute)
+	return a.Try(ctx, c, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+		defer cancel()
+		err := try(ctx)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 		return err
 	})
-	return header, err
+}
+
+// address is where a call goes.
+func (c *Call) address() string {
+	if len(c.Query) == 0 {
+		return c.URL
+	}
+	return c.URL + "?" + c.Query.Encode()
 }
 
 // read reads an answer.
@@ -183,7 +207,7 @@ func (a *API) Socket(ctx context.Context, c *Call) (ws *websocket.Conn, err erro
 		shake, stop := context.WithTimeout(ctx, time.Minute)
 		defer stop()
 		var response *http.Response
-		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(c.URL, "http"), &websocket.DialOptions{HTTPClient: a.Client, HTTPHeader: c.Header})
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(c.address(), "http"), &websocket.DialOptions{HTTPClient: a.Client, HTTPHeader: c.Header})
 		if err != nil && response != nil && response.Body != nil {
 			return a.Refused(c, response)
 		}
@@ -209,6 +233,9 @@ func Variable(environ []string, name string) (value string) {
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
+
+// Permanent marks an error that no repetition mends.
+func Permanent(err error) error { return &permanentError{err} }
 
 // Try calls try, which makes a call in any way, until it succeeds, or more would not help or could do harm. What says no
 // in an answer is made an error by [API.Refused].
@@ -279,7 +306,7 @@ func (a *API) send(ctx context.Context, c *Call) (*http.Response, error) {
 	}
 	var r *http.Request
 	if err == nil {
-		r, err = http.NewRequestWithContext(ctx, c.Method, c.URL, body)
+		r, err = http.NewRequestWithContext(ctx, c.Method, c.address(), body)
 	}
 	if err != nil {
 		return nil, &permanentError{err}
@@ -333,6 +360,7 @@ func (a *API) Refused(c *Call, response *http.Response) error {
 	if a.Advise != nil {
 		e.advice = a.Advise(e)
 	}
+	e.advice = cmp.Or(e.advice, a.Advice[e.Status], usualAdvice[e.Status])
 	return e
 }
 
@@ -388,7 +416,7 @@ func HasStatus(err error, status ...int) bool {
 // refused nor kept from arriving.
 func Unclear(err error) error {
 	var refused *APIError
-	if unsent(err) || errors.As(err, &refused) && (refused.unbegun() || refused.Status/100 != 5) {
+	if err == nil || unsent(err) || errors.As(err, &refused) && (refused.unbegun() || refused.Status/100 != 5) {
 		return err
 	}
 	return &UnclearError{err}

@@ -24,6 +24,7 @@ type fetchable struct {
 	Before   *listing           `json:"before"` // what stood in the copy
 	Manifest *filesync.Manifest `json:"manifest"`
 	Came     bool               `json:"came,omitempty"` // what may come is here: the sandbox has the rest
+	Account  string             `json:"account,omitempty"`
 }
 
 const fetchableVersion = 3
@@ -31,7 +32,7 @@ const fetchableVersion = 3
 // fetchable is what a download of this run goes by, but for what stands in the copy.
 func (p *plan) fetchable(where at, sent *filesync.Sent) *fetchable {
 	files := &profiles.Policy{Workspace: p.policy.Workspace, Files: p.policy.Files, Tighten: p.policy.Tighten, Protect: p.policy.Protect}
-	return &fetchable{Version: fetchableVersion, At: where, Policy: files, Manifest: &sent.Manifest}
+	return &fetchable{Version: fetchableVersion, At: where, Policy: files, Manifest: &sent.Manifest, Account: p.provider.account()}
 }
 
 // begin records what stands in the copy: what differs later is the command's.
@@ -76,6 +77,14 @@ func (l *place) recorded() (*fetchable, error) {
 	return &f, nil
 }
 
+// account is a name for the account, "" where the service has none.
+func (p *Provider) account() string {
+	if s, has := p.service.(interface{ Account() string }); has {
+		return s.Account()
+	}
+	return ""
+}
+
 // reach makes the sandbox of a recorded run ready.
 func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio providers.Stdio, o providers.Observer) (*place, *fetchable, error) {
 	if err := p.service.Ready(); err != nil {
@@ -97,7 +106,11 @@ func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio
 		}
 		id = found[0].ID
 	}
-	if l.box, err = p.ready(ctx, id); err != nil {
+	l.box, err = ready(ctx, p.service, id)
+	if errors.Is(err, ErrGone) && by.Account != "" && by.Account != p.account() {
+		err = &providers.UnusableError{Provider: p.Name(), Cause: "sandbox " + id + " is not one of this key's, and the run had another key", Advice: "set the key that the run had"}
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	l.at, l.box.Labels = by.At, resource.Labels

@@ -99,7 +99,7 @@ func (l *place) resume(ctx context.Context, old *kept) (*filesync.Since, error) 
 	if !slices.ContainsFunc(found, func(s Sandbox) bool { return s.ID == old.Resource.ID }) {
 		return nil, ErrGone
 	}
-	box, err := l.p.ready(ctx, old.Resource.ID)
+	box, err := ready(ctx, l.p.service, old.Resource.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (l *lines) Close() error {
 func follow(ctx context.Context, s Service, box *Sandbox, argv []string, in *io.PipeReader) *lines {
 	ctx, stop := context.WithCancel(ctx)
 	r, out := io.Pipe()
-	said := &limited{most: 4 << 10}
+	said := &Printed{Most: 4 << 10}
 	e := &Exec{Argv: argv, Root: true, Out: out, Err: said, Lost: func(error) { stop() }}
 	if in != nil {
 		e.In = in

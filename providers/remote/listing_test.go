@@ -57,7 +57,7 @@ func TestListingThatIsNone(t *testing.T) {
 }
 
 func TestRoom(t *testing.T) {
-	l := limited{most: 3}
+	l := Printed{Most: 3}
 	n, err := l.Write([]byte("abcd"))
 	require.NoError(t, err)
 	require.Equal(t, 4, n)

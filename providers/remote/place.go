@@ -98,8 +98,8 @@ const MaxPrinted = 256 << 20
 // what it printed on standard error where the exit status is one of the program's own.
 func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...string) (out []byte, code int, err error) {
 	for n := 1; ; n++ {
-		var printed, said limited
-		printed.most, said.most = MaxPrinted, 4<<10
+		var printed, said Printed
+		printed.Most, said.Most = MaxPrinted, 4<<10
 		code, err = s.Exec(ctx, box, &Exec{Argv: argv, Root: root, Out: &printed, Err: &said})
 		var cut *CutError
 		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
@@ -117,15 +117,15 @@ func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...str
 	}
 }
 
-// limited is a buffer that takes no more than it should.
-type limited struct {
+// Printed is what a program printed, up to Most bytes: it takes no more.
+type Printed struct {
 	bytes.Buffer
-	most int
+	Most int
 	over bool
 }
 
-func (l *limited) Write(b []byte) (int, error) {
-	if room := l.most - l.Len(); len(b) > room {
+func (l *Printed) Write(b []byte) (int, error) {
+	if room := l.Most - l.Len(); len(b) > room {
 		l.over = true
 		l.Buffer.Write(b[:room])
 		return len(b), nil
@@ -142,7 +142,7 @@ type statusError struct {
 func (e *statusError) Error() string { return fmt.Sprintf("exit status %d: %s", e.code, e.said) }
 
 // status is the error of a program that printed this.
-func (l *limited) status(code int) error {
+func (l *Printed) status(code int) error {
 	return &statusError{code, strings.Join(strings.Fields(events.Clean(l.String())), " ")}
 }
 

@@ -91,11 +91,37 @@ func (p *Provider) openProgram() (io.ReadCloser, error) {
 }
 
 // ready makes a sandbox ready for Exec, one that is stopped too where the provider can do that.
-func (p *Provider) ready(ctx context.Context, id string) (*Sandbox, error) {
-	if s, can := p.service.(Sleeper); can {
+func ready(ctx context.Context, s Service, id string) (*Sandbox, error) {
+	if s, can := s.(Sleeper); can {
 		return s.Resume(ctx, id)
 	}
-	return p.service.Status(ctx, id)
+	return s.Status(ctx, id)
+}
+
+// Make has a sandbox made that is ready for Exec. Where that fails none is left.
+func Make(ctx context.Context, s Service, r *Request) (*Sandbox, error) {
+	box, err := s.Create(ctx, r)
+	if box == nil || err == nil && box.Running {
+		return box, err
+	}
+	return readied(ctx, s, box.ID, err)
+}
+
+// readied makes a sandbox ready that came without an error. Of another one nobody would know: it is destroyed.
+func readied(ctx context.Context, s Service, id string, err error) (*Sandbox, error) {
+	var box *Sandbox
+	if err == nil {
+		box, err = ready(ctx, s, id)
+	}
+	if err == nil {
+		return box, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usual.script)
+	defer cancel()
+	if e := s.Destroy(ctx, id); !errors.Is(e, ErrGone) {
+		err = errors.Join(err, e)
+	}
+	return nil, err
 }
 
 // extend has a sandbox end after a time.

@@ -130,7 +130,7 @@ func (l *place) create(ctx context.Context, request *Request) error {
 	defer cancel()
 	for n := 0; ; n++ {
 		l.asked = time.Now()
-		box, err := l.p.service.Create(ctx, request)
+		box, err := Make(ctx, l.p.service, request)
 		var unclear *UnclearError
 		if errors.As(err, &unclear) {
 			found, lost := l.lost(ctx)
@@ -160,9 +160,9 @@ func (l *place) lost(ctx context.Context) (*Sandbox, error) {
 	var found []Sandbox
 	var err error
 	for n := 0; n < looks && len(found) == 0 && err == nil; n++ {
-		if n > 0 && ctx.Err() == nil {
+		if n > 0 { // who was interrupted waits too: what nobody finds costs money
 			select {
-			case <-ctx.Done():
+			case <-look.Done():
 			case <-time.After(time.Duration(n) * l.p.patient.late):
 			}
 		}
@@ -177,11 +177,7 @@ func (l *place) lost(ctx context.Context) (*Sandbox, error) {
 	if err := l.p.destroyAll(look, found[1:]); err != nil {
 		return nil, err
 	}
-	box, err := l.p.ready(look, found[0].ID)
-	if err != nil { // nobody would know of it
-		return nil, errors.Join(err, l.p.destroy(look, found[0].ID))
-	}
-	return box, nil
+	return readied(look, l.p.service, found[0].ID, nil)
 }
 
 // inside does all that needs the sandbox.

@@ -28,6 +28,7 @@ import (
 	"math"
 	"mime/multipart"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -47,7 +48,8 @@ type Service interface {
 	// Describe says what Create would ask for, for --dry-run.
 	Describe(r *Request) any
 
-	// Create makes a sandbox. Where nobody knows whether one was made the error is an
+	// Create makes a sandbox. One that does not run yet is made ready before anything else is asked of it, and one that
+	// comes with an error is destroyed ([Make]). Where nobody knows whether one was made the error is an
 	// [UnclearError].
 	Create(ctx context.Context, r *Request) (*Sandbox, error)
 
@@ -209,6 +211,8 @@ type Sandbox struct {
 	Region   string
 	Labels   map[string]string
 	Running  bool
+	State    string // as the provider calls it, where the adapter has to know it
+	Failed   string // why it never will run; "" where it may
 	Created  time.Time
 	Ends     time.Time // by itself; the zero time if nobody says
 	CPUs     float64
@@ -218,6 +222,7 @@ type Sandbox struct {
 	Version string      // likewise, where the adapter has to know it
 	Domain  string      // below which its ports have names, where the adapter has to know it
 	Header  http.Header // what each call to that bears; may hold a secret
+	Query   url.Values  // likewise
 }
 
 // Size is how large it is.

@@ -25,10 +25,10 @@ var places = []struct {
 	facts   remote.Facts
 	met     string
 }{
-	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon by hand"},
-	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon by hand"},
+	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon"},
+	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon"},
 	{cloudflare.NewService(nil), cloudflare.NewService(nil).Facts, "a fake"},
-	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake on its own stubs"},
+	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake"},
 	{sprites.NewService(nil), sprites.NewService(nil).Facts, "a fake"},
 	{vercel.NewService(nil), vercel.NewService(nil).Facts, "a fake"},
 }
@@ -42,28 +42,32 @@ func TestTable(t *testing.T) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
-	table := "| place | made of | size | an hour | longest life | stops, keeps files | `--keep` | ports | itself | met |\n|---|---|---|---|---|---|---|---|---|---|\n"
+	table := "| place | made of | size, an hour | has | itself | met |\n|---|---|---|---|---|---|\n"
 	for _, p := range places {
 		f := p.facts
-		_, stops := p.service.(remote.Sleeper)
-		_, keeps := p.service.(remote.Extender)
-		_, ports := p.service.(remote.Previewer)
-		price, life := "unknown", "any"
+		var has []string
+		if _, stops := p.service.(remote.Sleeper); stops {
+			has = append(has, "stop")
+		}
+		if _, keeps := p.service.(remote.Extender); keeps && !f.Elsewhere {
+			has = append(has, "`--keep`")
+		}
+		if _, ports := p.service.(remote.Previewer); ports {
+			has = append(has, "`--publish`")
+		}
+		price := "unknown"
 		if usd := f.Price(f.Size); usd > 0 {
 			price = remote.Dollars(usd) + " (" + f.Prices.Read + ")"
-		}
-		if f.MaxLife > 0 {
-			life = strings.TrimSuffix(f.MaxLife.String(), "0m0s")
 		}
 		var itself []string
 		for _, g := range profiles.Guarantees {
 			if by := f.Keeps[g.Guarantee]; by != "" {
-				itself = append(itself, "`"+string(g.Guarantee)+"`: "+by)
+				itself = append(itself, by)
 			}
 		}
 		table += "| " + strings.Join([]string{
-			"`" + p.service.Name() + "`", cmp.Or(f.Images, "always the same"), cmp.Or(f.Size.String(), "unknown"), price, life,
-			word(stops), word(keeps && !f.Elsewhere), word(ports), strings.Join(itself, "; "), p.met,
+			"`" + p.service.Name() + "`", cmp.Or(f.Images, "always the same"), strings.TrimPrefix(f.Size.String()+" "+price, " "),
+			cmp.Or(strings.Join(has, ", "), "none"), strings.Join(itself, "; "), p.met,
 		}, " | ") + " |\n"
 	}
 	if want := before + "<!-- clouds -->\n" + table + "<!-- end -->\n" + after; want != string(text) {
@@ -73,13 +77,6 @@ func TestTable(t *testing.T) {
 		}
 		require.Equal(t, want, string(text), "PCCRUN_UPDATE=1 go test -run TestTable writes it")
 	}
-}
-
-func word(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
 }
 
 // TestItself: what a provider itself keeps is a part of the answer, the filter only where it is set.

@@ -73,7 +73,7 @@ func (p *plan) runInstaller(ctx context.Context, l *place, dir string, stdio pro
 	q.command.Conversation = nil
 	q.command.Argv = append([]string{"/bin/sh", "-c", "exec 2>&1\n" + i.Script, "sh"}, append(slices.Clip(i.Args), dir)...)
 	there.Copy, there.own, there.observer = dir, toolsOwn, installer{l.observer}
-	said, none := &limited{most: 1 << 20}, &limited{} // each is written by a goroutine of its own
+	said, none := &Printed{Most: 1 << 20}, &Printed{} // each is written by a goroutine of its own
 	end, err := q.follow(ctx, &there, nil, providers.Stdio{Out: said, Err: none, Changes: stdio.Changes})
 	l.box = there.box
 	switch {
@@ -83,7 +83,7 @@ func (p *plan) runInstaller(ctx context.Context, l *place, dir string, stdio pro
 		return fmt.Errorf("its time is over")
 	case end.Code != 0 || end.Signal != 0:
 		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		last := &limited{most: 4 << 10}
+		last := &Printed{Most: 4 << 10}
 		_, _ = last.Write([]byte(strings.Join(lines[max(0, len(lines)-3):], " ")))
 		return last.status(end.Code)
 	}

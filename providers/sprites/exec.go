@@ -1,9 +1,9 @@
 package sprites
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,19 +18,13 @@ import (
 
 // PutFile writes a file.
 func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
-	mode := a.Mode
-	if mode == 0 {
-		mode = 0o644
-	}
-	query := url.Values{"path": {name}, "workingDir": {"/"}, "mode": {fmt.Sprintf("%04o", mode)}, "mkdirParents": {"true"}}
-	return s.Daemon(ctx, box, &remote.Call{
-		What: "upload", Method: http.MethodPut, Header: http.Header{"Content-Type": {"application/octet-stream"}}, Body: a.Open, Size: a.Size, Limit: a.Within(),
-	}, "/fs/write?"+query.Encode())
+	query := url.Values{"path": {name}, "workingDir": {"/"}, "mode": {fmt.Sprintf("%04o", cmp.Or(a.Mode, 0o644))}, "mkdirParents": {"true"}}
+	return remote.Send(ctx, &s.Base, box, a, &remote.Call{Method: http.MethodPut, Query: query}, "/fs/write")
 }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, &remote.Call{}, "/fs/read?"+url.Values{"path": {name}, "workingDir": {"/"}}.Encode(), begin)
+	return s.Download(ctx, box, &remote.Call{Query: url.Values{"path": {name}, "workingDir": {"/"}}}, "/fs/read", begin)
 }
 
 // The first byte of a binary message says what it is of.
@@ -55,31 +49,17 @@ const outlives = "5m"
 
 // Exec executes a program and follows what it prints. A connection that is lost is not made anew.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
-	argv := e.Argv
-	if e.Root {
-		argv = remote.AsRoot(argv)
-	}
+	argv, code := e.Command(), 0
 	query := url.Values{"cmd": argv, "path": argv[:1], "stdin": {strconv.FormatBool(e.In != nil)}}
 	if e.In != nil {
 		query.Set("max_run_after_disconnect", outlives)
 	}
-	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "execute"}, "/exec?"+query.Encode()))
-	switch answer := (*remote.APIError)(nil); {
-	case remote.HasStatus(err, http.StatusNotFound):
-		return 0, fmt.Errorf("%w: %w", remote.ErrGone, err)
-	case errors.As(err, &answer):
-		return 0, err
-	case err == nil:
+	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "execute", Query: query}, "/exec"))
+	if err == nil {
 		defer ws.CloseNow()
-		var code int
-		if code, err = follow(ctx, ws, e); err == nil {
-			return code, nil
-		}
+		code, err = follow(ctx, ws, e)
 	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	return 0, &remote.CutError{Err: err}
+	return remote.Ended(ctx, code, err)
 }
 
 // follow sends what a program reads, and passes on what it prints, to its exit status.

@@ -36,15 +36,15 @@ func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string,
 	if err = errors.Join(err, archive.Close(), small.Close()); err != nil {
 		return err
 	}
-	return s.Daemon(ctx, box, &remote.Call{
-		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/gzip"}, "X-Cwd": {"/"}}, Size: int64(packed.Len()), Limit: a.Within(),
+	return remote.Send(ctx, &s.Base, box, a, &remote.Call{
+		Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/gzip"}, "X-Cwd": {"/"}}, Size: int64(packed.Len()),
 		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-	}, "/fs/write"+s.query())
+	}, "/fs/write")
 }
 
 // GetFile reads a file.
 func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
-	return s.Download(ctx, box, &remote.Call{Method: http.MethodPost, In: map[string]string{"path": name}}, "/fs/read"+s.query(), begin)
+	return s.Download(ctx, box, &remote.Call{Method: http.MethodPost, In: map[string]string{"path": name}}, "/fs/read", begin)
 }
 
 // Line carries lines over files: a command gets no input.
@@ -67,26 +67,7 @@ const maxMessage = 8 << 20
 // Exec executes a program and follows what it prints. A connection that is lost is not made anew.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
 	in := map[string]any{"command": e.Argv[0], "args": e.Argv[1:], "sudo": e.Root, "wait": true, "logs": true}
-	response, err := s.API.Open(ctx, box.At(&remote.Call{What: "execute", Method: http.MethodPost, In: in}, "/cmd"+s.query()))
-	switch answer := (*remote.APIError)(nil); {
-	case remote.HasStatus(err, http.StatusNotFound):
-		return 0, fmt.Errorf("%w: %w", remote.ErrGone, err)
-	case errors.As(err, &answer):
-		return 0, err
-	case err == nil:
-		defer response.Body.Close()
-		if kind := response.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/x-ndjson") {
-			return 0, fmt.Errorf("%s: execute: the answer is %q and not a stream: is a proxy in between?", Name, kind)
-		}
-		var code int
-		if code, err = follow(response.Body, e); err == nil {
-			return code, nil
-		}
-	}
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
-	}
-	return 0, &remote.CutError{Err: err}
+	return remote.Stream(ctx, &s.Base, box, &remote.Call{In: in}, "/cmd", "application/x-ndjson", func(from io.Reader) (int, error) { return follow(from, e) })
 }
 
 // follow passes on what a program prints, to its exit status.
@@ -96,7 +77,7 @@ func follow(from io.Reader, e *remote.Exec) (int, error) {
 		var m message
 		bounded.N = maxMessage
 		if err := in.Decode(&m); err != nil {
-			return 0, fmt.Errorf("%s: execute: the stream broke: %w", Name, err)
+			return 0, err
 		}
 		var text string
 		switch to := map[string]io.Writer{"stdout": e.Out, "stderr": e.Err}[m.Stream]; {
@@ -106,10 +87,10 @@ func follow(from io.Reader, e *remote.Exec) (int, error) {
 			}
 			return *m.Command.Code, nil
 		case m.Stream == "error":
-			return 0, fmt.Errorf("%s: execute: %s", Name, m.Data)
+			return 0, fmt.Errorf("%s", m.Data)
 		case to != nil:
 			if err := json.Unmarshal(m.Data, &text); err != nil {
-				return 0, fmt.Errorf("%s: execute: the stream broke: %w", Name, err)
+				return 0, err
 			}
 			remote.Print(to, []byte(text))
 		}

@@ -3,6 +3,7 @@ package vercel_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,6 +36,8 @@ func TestReady(t *testing.T) {
 		"without a project":      {environ[:2], "provider vercel: VERCEL_OIDC_TOKEN is not set"},
 		"of no three parts":      {[]string{"VERCEL_OIDC_TOKEN=x"}, "provider vercel: VERCEL_OIDC_TOKEN: want a token of three parts"},
 		"of nobody's":            {[]string{token(`{}`)}, "provider vercel: VERCEL_OIDC_TOKEN: it names no team and project"},
+		"of yesterday":           {[]string{token(`{"owner_id":"o","project_id":"p","exp":1}`)}, "provider vercel: VERCEL_OIDC_TOKEN: it held until " + time.Unix(1, 0).Format(time.DateTime)},
+		"of today":               {[]string{token(fmt.Sprintf(`{"owner_id":"o","project_id":"p","exp":%d}`, time.Now().Unix()))}, ""},
 		"in the clear":           {[]string{named, "VERCEL_API_URL=http://api.example.com"}, "provider vercel: VERCEL_API_URL: http://api.example.com is not https: the key would be sent in clear text"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func TestWithoutNamespaces(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, s.Stop()) })
 		s.User, s.Hosts, s.Booted = credential, hostsThere, around(t)
 		service := daytona.NewService(s.Environ())
-		box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
+		box, err := remote.Make(t.Context(), service, &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 		require.NoError(t, err)
 		out, code, err := remote.Output(t.Context(), service, box, false, "/bin/sh", "-c", `setsid sleep 600 >/dev/null 2>&1 & exec python3 -c "$1" 2280 control 2>&1`, "sh", bareAttacks)
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func TestCloudflareControl(t *testing.T) {
 	server.Break(func(*http.Request) *faults.Fault {
 		return &faults.Fault{Status: 400, Body: `{"error":"instance limit reached","code":"invalid_request"}`}
 	})
-	_, err = cloudflare.NewService(server.Environ()).Create(t.Context(), &remote.Request{Policy: &profiles.Policy{}})
+	_, err = remote.Make(t.Context(), cloudflare.NewService(server.Environ()), &remote.Request{Policy: &profiles.Policy{}})
 	require.ErrorContains(t, err, "instance limit reached")
 }
 
@@ -111,11 +111,11 @@ func walkBridge(t *testing.T, environ []string) {
 	found, err := s.Find(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, found)
-	one, err := s.Create(ctx, request)
+	one, err := remote.Make(ctx, s, request)
 	require.NoError(t, err)
 	require.Regexp(t, "^[a-z2-7]+$", one.ID)
 	require.Equal(t, labels("one"), one.Labels)
-	again, err := s.Create(ctx, request)
+	again, err := remote.Make(ctx, s, request)
 	require.NoError(t, err, "it was made by a call whose answer was lost")
 	require.Equal(t, one.ID, again.ID)
 	require.Equal(t, 1, stand())

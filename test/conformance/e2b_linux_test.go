@@ -22,7 +22,7 @@ func TestE2BControl(t *testing.T) {
 	s, ctx := e2b.NewService(server.Environ()), t.Context()
 	require.NoError(t, s.Ready())
 	make := func(labels map[string]string) *remote.Sandbox {
-		box, err := s.Create(ctx, &remote.Request{Labels: labels, Lifetime: time.Minute, Policy: &profiles.Policy{}})
+		box, err := remote.Make(ctx, s, &remote.Request{Labels: labels, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 		require.NoError(t, err)
 		return box
 	}
@@ -73,7 +73,7 @@ func TestE2BControl(t *testing.T) {
 	require.Empty(t, server.Sandboxes(""))
 
 	other := e2b.NewService(append(server.Environ(), "E2B_TEMPLATE=absent"))
-	_, err = other.Create(ctx, &remote.Request{Policy: &profiles.Policy{}})
+	_, err = remote.Make(ctx, other, &remote.Request{Policy: &profiles.Policy{}})
 	require.EqualError(t, err, "e2b: create a sandbox: 404 Not Found: template 'absent' not found")
 	wrong := e2b.NewService(append(server.Environ(), "E2B_API_KEY=e2b_ff"))
 	_, err = wrong.Find(ctx, nil)

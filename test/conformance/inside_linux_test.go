@@ -72,7 +72,7 @@ func TestInside(t *testing.T) {
 		}}
 	}
 	service := e2b.NewService(server.Environ())
-	box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
+	box, err := remote.Make(t.Context(), service, &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
 	require.NoError(t, err)
 	script := ""
 	for _, a := range attacks {

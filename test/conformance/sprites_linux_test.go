@@ -28,11 +28,11 @@ func TestSpritesControl(t *testing.T) {
 	request := func(label string) *remote.Request {
 		return &remote.Request{Labels: map[string]string{"pccrun.machine": "m", providers.LabelKey: label}, Policy: &profiles.Policy{}}
 	}
-	one, err := s.Create(ctx, request("one"))
+	one, err := remote.Make(ctx, s, request("one"))
 	require.NoError(t, err)
 	require.Equal(t, "pccrun-m-one", one.ID)
 	require.JSONEq(t, closed, string(server.Policy(one.ID)))
-	again, err := s.Create(ctx, request("one"))
+	again, err := remote.Make(ctx, s, request("one"))
 	require.NoError(t, err, "it was made by a call whose answer was lost")
 	require.Equal(t, one.ID, again.ID)
 
@@ -44,7 +44,7 @@ func TestSpritesControl(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = s.Create(ctx, request("two"))
+	_, err = remote.Make(ctx, s, request("two"))
 	var unclear *remote.UnclearError
 	require.ErrorAs(t, err, &unclear)
 	require.Empty(t, server.Policy("pccrun-m-two"), "the control: its filter is not set yet")
@@ -59,7 +59,7 @@ func TestSpritesControl(t *testing.T) {
 
 	open := request("three")
 	open.Policy.Network.Allow = []profiles.NetRule{{Text: "example.com:8080"}}
-	_, err = s.Create(ctx, open)
+	_, err = remote.Make(ctx, s, open)
 	require.NoError(t, err)
 	require.Empty(t, server.Policy("pccrun-m-three"), "a rule that it cannot say")
 
@@ -89,7 +89,7 @@ func TestManagementSocket(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	s := sprites.NewService(server.Environ())
-	box, err := s.Create(t.Context(), &remote.Request{Labels: map[string]string{providers.LabelKey: "control"}, Policy: &profiles.Policy{}})
+	box, err := remote.Make(t.Context(), s, &remote.Request{Labels: map[string]string{providers.LabelKey: "control"}, Policy: &profiles.Policy{}})
 	require.NoError(t, err)
 	out, _, err := remote.Output(t.Context(), s, box, false, connect(server.Socket())...)
 	require.NoError(t, err)

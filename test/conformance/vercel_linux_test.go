@@ -28,11 +28,11 @@ func TestVercelControl(t *testing.T) {
 	}
 	for name, ahead := range map[string]time.Duration{"one": -10 * time.Minute, "two": 10 * time.Minute} {
 		server.Clock = ahead
-		box, err := s.Create(ctx, request(name))
+		box, err := remote.Make(ctx, s, request(name))
 		require.NoError(t, err)
 		require.True(t, box.Running)
 		require.JSONEq(t, `{"mode":"deny-all"}`, string(server.Policy(box.ID)))
-		again, err := s.Create(ctx, request(name))
+		again, err := remote.Make(ctx, s, request(name))
 		require.NoError(t, err, "it was made by a call whose answer was lost")
 		require.Equal(t, box.ID, again.ID)
 		before := server.Ends(box.ID)
