@@ -36,7 +36,9 @@ func TestPages(t *testing.T) {
 
 	home := t.TempDir()
 	t.Setenv("HOME", home)
-	require.NoError(t, os.Mkdir(home+"/project", 0o755))
+	// A repository, for what names its origin.
+	require.NoError(t, os.MkdirAll(home+"/project/.git", 0o755))
+	require.NoError(t, os.WriteFile(home+"/project/.git/config", []byte("[remote \"origin\"]\n\turl = https://github.com/acme/app\n"), 0o644))
 	t.Chdir(home + "/project")
 	total := 0
 	for name, text := range texts {

@@ -23,7 +23,7 @@ import (
 // others are fields of a request in which a provider has no part: what reads them comes before
 // the plan, or after it. test/docker tries them with the program.
 var others = strings.Fields("Conversation Install Detach Terminal Command Profile Settings Provider Keep E2BTemplate Size Region Target PassFDs Events DryRun JSON Log Verbose Quiet From Learn Draft Resolved Seeds Host " +
-	"InjectFiles InjectRun FreshHome NoLogin Review Deny Budget Spending")
+	"GitHubToken InjectFiles InjectRun FreshHome NoLogin Review Deny Budget Spending")
 
 // A flagRow says what becomes of a flag in the plan, or with which words it is refused.
 type flagRow struct {

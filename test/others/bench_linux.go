@@ -141,6 +141,7 @@ func (b *bench) execute(ctx context.Context, s suite, name string, cred *syscall
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.workspace(s), env, &out, log
+	cmd.Stdin = strings.NewReader("") // a pipe: crun gives the streams to the container's user, /dev/null too
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred, Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = patience
