@@ -50,7 +50,10 @@ func statsVerb(args []string) int {
 				o = append(o, field{"read_bytes", used.Read}, field{"write_bytes", used.Written}, field{"io_by", used.IOBy})
 			}
 			if room := used.Room; room != nil {
-				o = append(o, field{"disk", room.DiskUsed}, field{"place_cpus", room.CPUs}, field{"place_memory", room.Memory}, field{"place_disk", room.Disk})
+				o = append(o, field{"place_cpus", room.CPUs}, field{"place_memory", room.Memory})
+				if room.Disk > 0 { // a file system without a size says nothing of what it holds
+					o = append(o, field{"disk", room.DiskUsed}, field{"place_disk", room.Disk})
+				}
 			}
 			break
 		}

@@ -84,7 +84,7 @@ func TestMakefileNamesTheEntry(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(makefile)) {
-		if strings.Contains(line, "-tags launcher") {
+		if strings.Contains(line, "-tags launcher ") {
 			require.Contains(t, line, linked)
 			return
 		}

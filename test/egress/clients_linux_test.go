@@ -155,10 +155,11 @@ func TestClients(t *testing.T) {
 			works, refused, _ := strings.Cut(out, "\nthe other:\n")
 			require.Contains(t, works, at(c.want, "good.example"))
 			require.NotContains(t, refused, at(c.want, "evil.example"))
+			// A line of pccrun's may overtake what the command has printed.
 			if c.name == "npm" { // its title has no words that name the host: it may be the user's own registry
-				require.Contains(t, refused, "to allow: --allow @npm")
+				require.Contains(t, out, "to allow: --allow @npm")
 			} else {
-				require.Contains(t, refused, "to allow: --allow evil.example", "the user is told")
+				require.Contains(t, out, "to allow: --allow evil.example", "the user is told")
 			}
 			for _, name := range asked {
 				require.Equal(t, "good.example.", name, "nobody was asked for the other's name")
