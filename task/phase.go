@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -59,6 +60,9 @@ const statusRefused = 125
 
 // impatience is how long a phase may take to end after a signal.
 const impatience = 20 * time.Second
+
+// together is how long after an interrupt another one of a run's comes: two of them end all that is inside, in order.
+const together = 200 * time.Millisecond
 
 // run carries a phase out. An error says why the run could not be followed: how it ended is none.
 func (p phase) run(stop Stop) (outcome, error) {
@@ -166,14 +170,18 @@ func (p phase) read(r io.Reader, o *outcome) {
 	}
 }
 
-// endBy ends a run when a stop says so, and reports whether one did: by an interrupt first, which the command gets, and
-// then at once.
+// endBy ends a run when a stop says so, and reports whether one did: by an interrupt first, which the command gets, then by
+// two that end all that is inside, and at last at once. What a shell has put in its background ignores interrupts: there it is
+// by TERM.
 func (p phase) endBy(stop Stop, child *os.Process, over <-chan struct{}) bool {
-	soft := stop.Soft.Done()
+	soft, interrupt := stop.Soft.Done(), syscall.SIGINT
+	if signal.Ignored(interrupt) {
+		interrupt = syscall.SIGTERM
+	}
 	if p.keepOn {
 		soft = nil
 	}
-	var late <-chan time.Time
+	var late, last <-chan time.Time
 	for stopped := false; ; stopped = true {
 		select {
 		case <-over:
@@ -182,14 +190,19 @@ func (p phase) endBy(stop Stop, child *os.Process, over <-chan struct{}) bool {
 			_ = child.Kill()
 			<-over
 			return true
-		case <-late:
+		case <-last:
 			_ = child.Kill()
-			late = nil
+			last = nil
+		case <-late:
+			_ = child.Signal(interrupt)
+			time.Sleep(together)
+			_ = child.Signal(interrupt)
+			late, last = nil, time.After(impatience)
 		case <-soft:
-			_ = child.Signal(syscall.SIGINT)
+			_ = child.Signal(interrupt)
 			soft, late = nil, time.After(impatience)
 		case <-p.spent:
-			_ = child.Signal(syscall.SIGINT)
+			_ = child.Signal(interrupt)
 			p.spent, late = nil, time.After(impatience)
 		}
 	}
