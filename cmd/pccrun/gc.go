@@ -77,7 +77,7 @@ func gcVerb(args []string) int {
 			say("session " + one.ID + ": its sandbox is kept until " + one.Resource.Until.Local().Format("15:04") + "; pccrun kill " + one.ID + " destroys it")
 		}
 		if one.Unfetched && !(o.All && o.DryRun) {
-			fail("session "+one.ID+": the changes at "+one.Resource.Provider+" were not downloaded: the session and its sandbox are kept", "pccrun download "+one.ID+" downloads them; pccrun gc --all destroys them")
+			fail("session "+one.ID+": the changes at "+one.Resource.Provider+" were not downloaded: the session and its sandbox are kept", "pccrun download "+one.ID+" downloads them; pccrun kill "+one.ID+" --no-download destroys them")
 		}
 	}
 	if err = errors.Join(err, e); err != nil {

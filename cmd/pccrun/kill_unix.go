@@ -50,7 +50,7 @@ func killVerb(args []string) int {
 	code, results := 0, []object{}
 	for _, e := range targets {
 		done := slow("waiting for session " + e.ID + " to end")
-		end := func() error { return endSession(home, e, signal, wait) }
+		end := func() error { return endSession(home, e, signal, wait, discard) }
 		if plain := end; discard {
 			end = func() error { return leftovers.WithoutDownload(home, e, plain) }
 		}
@@ -76,9 +76,9 @@ func killVerb(args []string) int {
 }
 
 // endSession ends one: a launcher passes the signal on, wherever the command runs, and what
-// one that crashed left at a provider is destroyed there.
-func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wait time.Duration) error {
-	if e.Resource != nil && (e.State == sessions.Crashed || e.Standing) {
+// one that crashed left at a provider is destroyed there; to discard, also what one that ended could not download.
+func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wait time.Duration, discard bool) error {
+	if e.Resource != nil && (e.State == sessions.Crashed || e.Standing || e.Unfetched && discard) {
 		if e.Unfetched {
 			say("session " + e.ID + ": what its command changed at " + e.Resource.Provider + " was not downloaded, and is destroyed")
 		}

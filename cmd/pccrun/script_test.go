@@ -252,6 +252,15 @@ func TestManual(t *testing.T) {
 		entry := regexp.MustCompile(`(?m)^\.It Fl ` + d.name[1:] + `( |$)`)
 		require.True(t, entry.Match(text), "docs/man/pccrun.1 does not describe %s", d.name)
 	}
+	known := map[string]bool{}
+	for _, v := range verbs() {
+		for _, name := range verbFlags(v) {
+			known[name] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:\.It )?\.?Fl (-[a-z0-9-]+)`).FindAllStringSubmatch(string(text), -1) {
+		require.True(t, known["-"+m[1]], "docs/man/pccrun.1 names -%s, which no verb has", m[1])
+	}
 }
 
 func TestSplitTarget(t *testing.T) {

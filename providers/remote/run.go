@@ -55,11 +55,11 @@ func (e *StayedError) Unwrap() error { return e.Err }
 func (e *StayedError) Hint() string {
 	switch {
 	case e.Kept != "":
-		return "the archive is " + e.Kept + ": tar -itf lists it; pccrun gc --all destroys the sandbox"
+		return "the archive is " + e.Kept + ": tar -itf lists it; pccrun kill SESSION --no-download destroys the sandbox"
 	case e.Left > 0:
-		return "all else is downloaded; pccrun download --to DIR --filter GLOB copies what was too much, and pccrun gc --all destroys the sandbox with the session"
+		return "all else is downloaded; pccrun download --to DIR --filter GLOB copies what was too much, and pccrun kill SESSION --no-download destroys the sandbox"
 	}
-	return "pccrun download fetches them, and pccrun gc --all destroys the sandbox"
+	return "pccrun download fetches them, and pccrun kill SESSION --no-download destroys the sandbox"
 }
 
 // Stays says that the session's record is wanted: something of the run's is not lost.

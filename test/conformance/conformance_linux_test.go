@@ -411,7 +411,7 @@ ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; e
 		require.ErrorContains(t, o.err, "6 of the names that were changed could not be downloaded; sandbox ")
 		state, says := k.place.rests()
 		require.ErrorContains(t, o.err, says)
-		require.Contains(t, hint(o.err), "pccrun gc --all destroys the sandbox")
+		require.Contains(t, hint(o.err), "pccrun kill SESSION --no-download destroys the sandbox")
 		require.True(t, k.warned(`left in the sandbox: "aux.c" (it is the name of a device on Windows), `), "%q", k.heard.warnings)
 		came := []string{"A README", "M a.txt", "A logs", "A logs/fine", "D sub/b.txt"}
 		require.Equal(t, came, k.changed())

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"io/fs"
 	"os"
@@ -127,7 +128,7 @@ func notDownloaded(t *testing.T, k *task) {
 	require.ErrorContains(t, o.err, "could not be downloaded")
 	state, says := k.place.rests()
 	require.ErrorContains(t, o.err, says)
-	require.Contains(t, hint(o.err), "pccrun gc --all")
+	require.Contains(t, hint(o.err), "pccrun kill SESSION --no-download")
 	require.Equal(t, !k.place.sleeps, len(k.stand("running")) > 0, "it costs money")
 	stand := k.stand(state)
 	require.Len(t, stand, 1)
@@ -276,7 +277,7 @@ func TestDownloadProgram(t *testing.T) {
 }
 
 // TestLeftOutProgram: what can come is in the session, and can be applied; the sandbox stands with the rest until
-// gc --all.
+// kill --no-download, which leaves other sessions alone.
 func TestLeftOutProgram(t *testing.T) {
 	t.Parallel()
 	server, err := fake.Start(credential)
@@ -294,7 +295,7 @@ func TestLeftOutProgram(t *testing.T) {
 		require.Len(t, server.Sandboxes("paused"), 1)
 		code, _, say = p.run("download")
 		require.Equal(t, 1, code, say)
-		require.Contains(t, say, "pccrun gc --all destroys the sandbox")
+		require.Contains(t, say, "pccrun kill SESSION --no-download destroys the sandbox")
 	}
 	code, _, say = p.run("apply")
 	require.Equal(t, 0, code, say)
@@ -305,7 +306,15 @@ func TestLeftOutProgram(t *testing.T) {
 	code, _, say = p.run("gc")
 	require.Equal(t, 0, code, say)
 	require.Len(t, server.Sandboxes("paused"), 1)
-	code, _, say = p.run("gc", "--all")
+	var listed struct{ Sessions []struct{ ID string } }
+	_, out, _ := p.run("ps", "--all", "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &listed), out)
+	require.Len(t, listed.Sessions, 1)
+	code, _, say = p.run("kill", listed.Sessions[0].ID)
+	require.Equal(t, 1, code, say)
+	require.Len(t, server.Sandboxes("paused"), 1, "nobody said that it may go")
+	code, _, say = p.run("kill", listed.Sessions[0].ID, "--no-download")
 	require.Equal(t, 0, code, say)
+	require.Contains(t, say, "was not downloaded, and is destroyed")
 	require.Empty(t, server.Sandboxes(""))
 }
