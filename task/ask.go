@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/internal/spending"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/task/agent"
 	"github.com/pccrun/pccrun/workspace/beneath"
 )
@@ -58,6 +59,7 @@ type Order struct {
 	Policy      *profiles.Policy // of the agent's run, as it would be in the user's work tree
 	Workspace   string           // the top of the user's repository
 	Home        string
+	Program     run.Program // which reaches what a killed run has at a cloud
 }
 
 // A Reporter is who is shown what happens. Texts are as they came: whoever prints them escapes them.

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
@@ -81,17 +80,14 @@ func (ph phase) runElsewhere(p *Placed) (outcome, error) {
 	}
 	if err = bring(p, o.session); err != nil { // what is there is not lost: the session and its sandbox are kept
 		o.code, o.said = statusRefused, err.Error()
-		p.to.Line("what was changed there is not in " + p.task.Worktree + ": " + err.Error())
-		if h := hintOf(err); h != "" {
-			p.to.Line("hint: " + h)
-		}
+		sayFailed(p.to, "what was changed there is not in "+p.task.Worktree, err)
 	}
 	return o, nil
 }
 
 // bring is apply, and says what that held back.
 func bring(p *Placed, session string) error {
-	held, err := apply(session)
+	held, err := apply(p.order.Program, session)
 	for _, path := range held {
 		p.to.Line("held back, since a host tool would execute it: " + path + "; pccrun diff --session " + session + " shows it")
 		p.held = append(p.held, filepath.Join(p.task.Worktree, path))
@@ -104,7 +100,7 @@ func bring(p *Placed, session string) error {
 }
 
 // apply writes what a run changed in its copy into the work tree, and returns what it held back.
-func apply(session string) (held []string, err error) {
+func apply(program run.Program, session string) (held []string, err error) {
 	c, err := leftovers.OpenChanges(session)
 	if errors.Is(err, leftovers.ErrNoChanges) || errors.Is(err, sessions.ErrNoSession) { // of which nothing was to be kept
 		return nil, nil
@@ -112,7 +108,7 @@ func apply(session string) (held []string, err error) {
 		return nil, err
 	}
 	defer c.Upper.Close()
-	if err := c.Begin(run.Program{}); err != nil {
+	if err := c.Begin(program); err != nil {
 		return nil, err
 	}
 	done, err := c.Upper.Apply(run.Selection{})
@@ -128,32 +124,41 @@ func apply(session string) (held []string, err error) {
 	return held, err
 }
 
-// recoverAt brings what runs of the task have changed at the cloud, and is not in the work tree since this program was killed, as far
-// as it can come.
-func recoverAt(p *Placed) error {
+// runsAt returns the sessions that the task's own runs at a cloud have left. Those of the user's in the work tree are the user's.
+func runsAt(p *Placed) (runs []sessions.Entry, err error) {
 	if !Elsewhere(p.order.Place) {
-		return nil
+		return nil, nil
 	}
 	home, err := run.Sessions()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := home.List()
 	for _, e := range list {
-		if e.Workspace != p.task.Worktree || !Elsewhere([]string{"", e.Provider}) || slices.Contains(p.task.Brought, e.ID) {
+		if e.Workspace == p.task.Worktree && IsPhase(e.Argv) && Elsewhere([]string{"", e.Provider}) {
+			runs = append(runs, e)
+		}
+	}
+	return runs, err
+}
+
+// recoverAt brings what runs of the task have changed at the cloud, and is not in the work tree since this program was killed, as far
+// as it can come.
+func recoverAt(p *Placed) error {
+	runs, err := runsAt(p)
+	for _, e := range runs {
+		if slices.Contains(p.task.Brought, e.ID) {
 			continue
 		}
 		var failed error
-		switch {
-		case e.Unfetched:
-			failed = errors.Join(own(p.task.Worktree, "download", e.ID), bring(p, e.ID))
-		case e.State == sessions.Ended:
-			failed = bring(p, e.ID)
-		case e.State == sessions.Crashed && slices.Contains(e.Kept, run.KeepUpper):
-			failed = own(p.task.Worktree, "apply", "--session", e.ID)
+		if e.Unfetched {
+			failed = own(p.task.Worktree, "download", e.ID)
+		}
+		if e.Unfetched || e.State == sessions.Ended || e.State == sessions.Crashed {
+			failed = errors.Join(failed, bring(p, e.ID))
 		}
 		if failed != nil { // all of it stays where it is
-			p.to.Line("not all that an earlier run changed there is here: " + messages.InWords(failed))
+			sayFailed(p.to, "not all that an earlier run changed there is here", failed)
 		}
 	}
 	return err
@@ -161,17 +166,13 @@ func recoverAt(p *Placed) error {
 
 // leave ends the sandbox that the runs of the task have shared, unless the user keeps it.
 func leave(p *Placed) {
-	if !Elsewhere(p.order.Place) || p.order.Keep {
+	if p.order.Keep {
 		return
 	}
-	home, err := run.Sessions()
-	if err == nil {
-		list, e := home.List()
-		err = e
-		for _, e := range list {
-			if e.Standing && e.Workspace == p.task.Worktree {
-				err = errors.Join(err, own(p.task.Worktree, "kill", e.ID))
-			}
+	runs, err := runsAt(p)
+	for _, e := range runs {
+		if e.Standing {
+			err = errors.Join(err, own(p.task.Worktree, "kill", e.ID))
 		}
 	}
 	if err != nil {

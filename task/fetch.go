@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/state"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run/askgit"
 )
 
@@ -52,10 +54,7 @@ func (d *Committed) Fetch() (*Fetched, error) {
 		f.changes, err = d.repo.changes(d.stop.Hard, d.task.Base, d.head)
 	}
 	if err != nil {
-		d.to.Line("the commits stay in " + d.task.Worktree + ": " + err.Error())
-		if h := hintOf(err); h != "" {
-			d.to.Line("hint: " + h)
-		}
+		sayFailed(d.to, "the commits stay in "+d.task.Worktree, err)
 		f.verdict = f.verdict.worse("its commits are not in your repository")
 	}
 	if elsewhere := f.notOfHead(); elsewhere != "" {
@@ -274,11 +273,10 @@ func removeTree(path string) error {
 	return nil
 }
 
-// hintOf is what mends an error.
-func hintOf(err error) string {
-	var with interface{ Hint() string }
-	if errors.As(err, &with) {
-		return with.Hint()
+// sayFailed says what an error has come to, and what mends it.
+func sayFailed(to Reporter, what string, err error) {
+	to.Line(what + ": " + messages.InWords(err))
+	if h := profiles.Hint(err); h != "" {
+		to.Line("hint: " + h)
 	}
-	return ""
 }

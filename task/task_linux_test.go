@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/private"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
 )
 
@@ -210,7 +211,7 @@ func TestSection(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "## Phase 2\nexact\n", text)
 	_, err = section(page, "phase-3")
-	require.Equal(t, "the headings are #plan #phase-1 #detail #phase-2 #end", hintOf(err))
+	require.Equal(t, "the headings are #plan #phase-1 #detail #phase-2 #end", profiles.Hint(err))
 }
 
 func TestCheckPrompt(t *testing.T) {
@@ -299,7 +300,7 @@ func TestTail(t *testing.T) {
 	require.NoError(t, outcome{}.refusal("x"))
 	err := outcome{refused: &events.Refused{Cause: "no", Hint: "do"}}.refusal("checkout")
 	require.EqualError(t, err, "checkout: no")
-	require.Equal(t, "do", hintOf(errors.Join(err)))
+	require.Equal(t, "do", profiles.Hint(errors.Join(err)))
 }
 
 // Until the clone is made a record has no work tree, and what removes the task removes nothing else. One that has the user's

@@ -20,9 +20,10 @@ func (p *Placed) Try() error {
 	return err
 }
 
-// Undo removes what was made for a task at which nothing has worked: the sandbox and the work tree, with its homes and its record.
-// The work tree of one in place stays as it is.
+// Undo removes what was made for a task at which nothing has worked: the sandbox, though it was to be kept, and the work tree, with
+// its homes and its record. The work tree of one in place stays as it is.
 func (p *Placed) Undo() error {
+	p.order.Keep = false
 	leave(p)
 	if p.task.InPlace {
 		return p.task.forget(p.store)

@@ -567,7 +567,7 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 	if !t.quiet && !t.json && isTerminal(os.Stderr) {
 		o.Notifier.Bell = os.Stderr
 	}
-	o.Workspace, o.Home = cmp.Or(before.Repository, policy.Workspace), policy.Home
+	o.Workspace, o.Home, o.Program = cmp.Or(before.Repository, policy.Workspace), policy.Home, thisProgram()
 	return nil
 }
 

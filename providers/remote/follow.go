@@ -139,6 +139,8 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 	}
 	defer t.close()
 	done, late := ctx.Done(), (<-chan time.Time)(nil)
+	starts := time.NewTimer(l.p.patient.start)
+	defer starts.Stop()
 	for {
 		select {
 		case m, ok := <-t.messages:
@@ -170,6 +172,7 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 				t.say(inside.Message{Go: true, Secrets: inside.Texts(secrets)})
 			case m.Started && !end.started:
 				end.started = true
+				starts.Stop()
 				l.p.goesOn.Store(&running{&t.others, l})
 				l.observer.Started()
 				go inside.Forward(stdio, life.Done(), func(n int) { t.say(inside.Message{Signal: n}) }, func(columns, rows int) {
@@ -179,8 +182,14 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 				end.started = false // what it would have changed is nothing
 				return end, p.refused(m.Done.Refused)
 			case m.Done != nil:
-				t.streams.Wait() // readers may take their time
 				end.seen, end.Result = true, resultOf(m.Done, end.Killed)
+				printed := make(chan struct{})
+				go func() { t.streams.Wait(); close(printed) }()
+				select {
+				case <-printed: // readers may take their time
+				case <-done: // until nobody waits for them any more
+				case <-late:
+				}
 				return end, nil
 			default:
 				t.hear(life, &m)
@@ -194,6 +203,8 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 			late = time.After(l.p.patient.grace)
 		case <-late:
 			return end, nil // it ends with the sandbox
+		case <-starts.C:
+			return end, fmt.Errorf("%s: run %s: pccrun in the sandbox has not started it within %s", l.p.Name(), p.command.Argv[0], l.p.patient.start)
 		}
 	}
 }

@@ -95,8 +95,11 @@ func (l *place) has(box *Sandbox) {
 const MaxPrinted = 256 << 20
 
 // Output executes a program that does no harm twice, and returns what it prints. The error holds
-// what it printed on standard error where the exit status is one of the program's own.
+// what it printed on standard error where the exit status is one of the program's own. Nobody waits for it without an end,
+// though the provider says that it goes on.
 func Output(ctx context.Context, s Service, box *Sandbox, root bool, argv ...string) (out []byte, code int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, usual.transfer, fmt.Errorf("%s: %s has not ended within %s", s.Name(), path.Base(argv[0]), usual.transfer))
+	defer cancel()
 	for n := 1; ; n++ {
 		var printed, said Printed
 		printed.Most, said.Most = MaxPrinted, 4<<10

@@ -19,6 +19,7 @@ type patience struct {
 	script   time.Duration
 	transfer time.Duration // of an archive
 	line     time.Duration // without any way to the sandbox
+	start    time.Duration // of the command, with the trial before
 	grace    time.Duration // between TERM and KILL when the time is up
 	after    time.Duration // for all that follows the command's end
 	late     time.Duration // between looks for a sandbox whose answer was lost: a list may lag behind
@@ -26,7 +27,7 @@ type patience struct {
 
 var usual = patience{
 	lifetime: 5 * time.Minute, extend: 100 * time.Second, create: 3 * time.Minute, script: 2 * time.Minute,
-	transfer: 20 * time.Minute, line: 3 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute, late: time.Second,
+	transfer: 20 * time.Minute, line: 3 * time.Minute, start: 5 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute, late: time.Second,
 }
 
 // A StayedError says that what the command changed could not be fetched, and where it is.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -73,6 +74,9 @@ func sandboxed(dir string, flags, git []string) (*exec.Cmd, error) {
 // timedOut is pccrun's exit status for a command that took longer than --timeout.
 const timedOut = 124
 
+// orderly is how much longer than git's time its sandbox may take, to be made and to end.
+const orderly = time.Minute
+
 // run runs git in a sandbox. Its home is the one given, so that no profile of anybody's is read.
 func (g *Git) run(ctx context.Context, home string, git *programs.Program, patience time.Duration, shown, written, args []string, in io.Reader, out io.Writer) error {
 	flags := []string{"--profile", "default", "--workspace", filepath.Join(home, "w"), "--timeout", strconv.FormatInt(max(patience.Milliseconds(), 1), 10) + "ms"}
@@ -112,9 +116,16 @@ func (g *Git) run(ctx context.Context, home string, git *programs.Program, patie
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	defer stop()
+	var late atomic.Bool
+	defer time.AfterFunc(patience+orderly, func() { // --timeout counts from when git runs
+		late.Store(true)
+		_ = cmd.Process.Kill()
+	}).Stop()
 	err = cmd.Wait()
 	var status *exec.ExitError
 	switch {
+	case late.Load():
+		return fmt.Errorf("git's sandbox does not end: %w", workspace.ErrTooMuch)
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		return nil
 	case errors.As(err, &status) && status.ExitCode() == timedOut:

@@ -1,11 +1,13 @@
 package conformance_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -161,6 +163,15 @@ func TestAgentTask(t *testing.T) {
 			require.Contains(t, names, "3e37aa8c-0000-4000-8000-000000000001.jsonl")
 			require.NotContains(t, names, ".credentials.json")
 			require.Empty(t, s.stand(""))
+			if place.name == "e2b" { // the sandbox is made, filled and removed, as is the work tree, and the agent does not start
+				code, out, say = p.run(append(slices.Clone(task), "--try", "--keep", "1h", "--name", "tried", "touch never")...)
+				require.Equal(t, 0, code, "%s%s", out, say)
+				require.Contains(t, say, "a sandbox was made, filled, ended and removed")
+				require.Empty(t, s.stand(""))
+				require.NoDirExists(t, p.work+"-worktrees/tried")
+				_, out, _ = p.run("task", "list", "--json")
+				require.NotContains(t, out, "tried")
+			}
 			for _, refused := range [][]string{{"--in-place"}, {"--budget", "1"}, {"--prepare-allow", "x.example"}, {"--runtime", "runsc"}} {
 				code, out, say = p.run(append(append(task, refused...), "echo")...)
 				require.Equal(t, 125, code, "%s%s", out, say)
@@ -202,15 +213,22 @@ func TestAgentTaskDetached(t *testing.T) {
 			require.Contains(t, out, "the task is done")
 			require.Equal(t, "one\ntwo\n", p.git("show", "task/first:a.txt"))
 
-			// This is what one leaves that is killed between the end of its run and apply.
+			// This is what one leaves that is killed between the end of its run and apply. What the user changed there himself is the user's.
 			p.work = tree
-			code, _, say = p.run(append(append([]string{"run", "-q", "--workspace", tree}, at...), "--", "sh", "-c", "echo three >> a.txt; echo evil > .mcp.json")...)
+			in := append([]string{"run", "-q", "--workspace", tree}, at...)
+			code, _, say = p.run(append(slices.Clone(in), "--", "sh", "-c", "echo mine > mine")...)
 			require.Equal(t, 0, code, say)
+			killed := p.command(append(in, "--events", "fd:3", "--", "sh", "-c", "echo three >> a.txt; echo evil > .mcp.json")...)
+			null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			killed.ExtraFiles = []*os.File{null}
+			require.NoError(t, errors.Join(killed.Run(), null.Close()))
 			code, _, say = p.run("task", "--skip-claude-update", "--continue", "first", "echo four >> a.txt")
 			require.Equal(t, 0, code, say)
 			require.Contains(t, say, "held back, since a host tool would execute it: .mcp.json")
 			require.Contains(t, say, "1 quarantined: cd "+tree+" && pccrun diff")
 			require.Equal(t, "one\ntwo\nthree\nfour\n", p.git("show", "task/first:a.txt"))
+			require.NoFileExists(t, tree+"/mine")
 			code, _, say = p.run("task", "--skip-claude-update", "--continue", "first", "true")
 			require.Equal(t, 0, code, say)
 			require.NotContains(t, say, "held back")
