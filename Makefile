@@ -8,7 +8,7 @@ GO ?= go
 build:
 	@echo "building bin/pccrun: seconds, or some minutes while Go's cache is cold"
 	@CGO_ENABLED=0 GOOS=linux $(GO) build -tags launcher,place -trimpath -ldflags '-s -w' -o bin/place ./cmd/pccrun
-	@gzip -nc bin/place > bin/place.$$$$ && mv bin/place.$$$$ cmd/pccrun/place.gz
+	@GOOS= GOARCH= $(GO) run cmd/pccrun/compress.go bin/place cmd/pccrun/place.gz
 	@CGO_ENABLED=0 $(GO) build -tags carries -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
 	@echo "half is built"
 	@CGO_ENABLED=0 $(GO) build -tags launcher -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun

@@ -8,7 +8,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -233,7 +232,7 @@ func build(ctx context.Context, tree, work, version string, at commit, t target)
 	if err := compile(place, "-tags", "launcher,place", "-ldflags", stamp); err != nil {
 		return built{}, err
 	}
-	if err := compressFile(place, embedded("place.gz")); err != nil {
+	if _, err := run(ctx, tree, nil, "go", "run", "cmd/pccrun/compress.go", place, embedded("place.gz")); err != nil {
 		return built{}, err
 	}
 	if err := compile(whole, "-tags", "carries", "-ldflags", stamp); err != nil {
@@ -260,21 +259,6 @@ func checksums(out string) error {
 		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(text), e.Name())
 	}
 	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(list.String()), 0o644)
-}
-
-// compressFile compresses a file by gzip: the same bytes for the same text.
-func compressFile(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err == nil {
-		_, err = w.Write(text)
-		err = errors.Join(err, w.Close())
-	}
-	return errors.Join(err, os.WriteFile(to, b.Bytes(), 0o644))
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -44,6 +45,9 @@ func Destroy(program Program, r *sessions.Resource) error {
 			return fmt.Errorf("provider %s: find what session %s left: %w", r.Provider, label, err)
 		}
 		list = found // what is not found is gone
+		if key, is := place.(interface{ Account() string }); is && len(found) == 0 && r.Account != "" && r.Account != key.Account() {
+			messages.Say(fmt.Sprintf("sandbox %s was not found with this key of %s, and the run had another one: if it still exists, pccrun gc destroys it once that key is set", r.ID, r.Provider))
+		}
 	}
 	for _, one := range list {
 		err = errors.Join(err, place.Destroy(ctx, one))

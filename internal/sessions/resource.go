@@ -13,7 +13,8 @@ type Resource struct {
 	Provider string            `json:"provider"`
 	ID       string            `json:"id,omitempty"` // the provider's name for it; "" until it is known
 	Region   string            `json:"region,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"` // what it bears, from before it was made
+	Labels   map[string]string `json:"labels,omitempty"`  // what it bears, from before it was made
+	Account  string            `json:"account,omitempty"` // a name for the provider's account, which tells nobody whose it is; "" if nobody knows
 
 	// Of a sandbox that stands after its run, for the next one:
 	Until  time.Time `json:"until,omitzero"`         // it ends by itself

@@ -7,8 +7,12 @@ import (
 	"strings"
 )
 
-// maxExpansions is how many links a path may go through (path_resolution(7)).
-const maxExpansions = 40
+// maxExpansions is how many links a path may go through (path_resolution(7)), and maxSteps how many names: a target that comes from
+// a sandbox is not to take hours.
+const (
+	maxExpansions = 40
+	maxSteps      = 8 * maxDepth
+)
 
 // checkLink refuses a link at rel whose target lies outside of the top, or in a repository's own directory, also
 // through other links. readlink returns the target of what is at a path, if it is a link. What is not there counts
@@ -22,7 +26,7 @@ func checkLink(rel, target string, readlink func(rel string) (target string, isL
 		at = strings.Split(dir, "/")
 	}
 	rest := target
-	for expanded := 0; rest != ""; {
+	for expanded, steps := 0, 0; rest != ""; steps++ {
 		if rest[0] == '/' {
 			return fmt.Errorf("the link leads outside: %s", target)
 		}
@@ -40,14 +44,18 @@ func checkLink(rel, target string, readlink func(rel string) (target string, isL
 			continue
 		case readsAsGit(name):
 			return fmt.Errorf("the link leads into a .git directory: %s", target)
-		case len(at) >= 2*maxDepth:
+		case len(at) >= 2*maxDepth || steps > maxSteps:
 			return fmt.Errorf("the link leads too deep: %s", target)
 		}
 		if err := checkName(name); err != nil {
 			return fmt.Errorf("where the link leads: %w", err)
 		}
 		at = append(at, name)
-		next, isLink := readlink(path.Join(at...))
+		here := path.Join(at...)
+		if len(here) > maxPath {
+			return fmt.Errorf("the link leads too deep: %s", target)
+		}
+		next, isLink := readlink(here)
 		if !isLink {
 			continue
 		}

@@ -45,17 +45,27 @@ func (d Down) Refuses(names []Name) map[string]string {
 			why[n.Path] = refused.Why
 		}
 	}
-	// A link that stays may have led another one elsewhere.
-	for again := true; again; {
+	// A link that stays may have led another one elsewhere. Of many that depend on each other all stay: to find out would take
+	// hours, and who made them may want that.
+	for round, again := 0, true; again; round++ {
 		again = false
 		for _, n := range slices.Backward(names) {
-			if m := a.members[n.Path]; m != nil && m.kind == workspace.Link {
-				if err := checkLink(n.Path, m.target, a.readlink); err != nil {
-					why[n.Path], again = err.Error(), true
-					delete(a.members, n.Path)
-				}
+			m := a.members[n.Path]
+			if m == nil || m.kind != workspace.Link {
+				continue
+			}
+			err := checkLink(n.Path, m.target, a.readlink)
+			if err == nil && round == maxRounds {
+				err = errors.New("the link depends on too many others that are refused")
+			}
+			if err != nil {
+				why[n.Path], again = err.Error(), true
+				delete(a.members, n.Path)
 			}
 		}
 	}
 	return why
 }
+
+// maxRounds is how often links are looked at again after others were refused.
+const maxRounds = 8

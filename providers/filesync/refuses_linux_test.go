@@ -3,7 +3,10 @@ package filesync
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +53,20 @@ func TestRefuses(t *testing.T) {
 	require.Len(t, why, 10)
 	require.Len(t, Down{Limits: Limits{Bytes: 1 << 20, Files: 3}, Trust: true}.Refuses(names[3:6]), 0)
 	require.Len(t, Down{Limits: Limits{Bytes: 1 << 20, Files: 2}, Trust: true}.Refuses(names[3:6]), 1)
+}
+
+// TestRefusesInTime: links of which each is refused only after others were, and targets that wind, are not looked at for hours.
+func TestRefusesInTime(t *testing.T) {
+	names := []Name{{Path: "fine", Kind: workspace.Link, Target: strings.Repeat("sub/../", 100) + "sub/a"}, {Path: "l0000", Kind: workspace.Link, Target: "/out"}}
+	for i := range 1000 {
+		names = append(names, Name{Path: fmt.Sprintf("l%04d", i+1), Kind: workspace.Link, Target: fmt.Sprintf("l%04d/../../x", i)})
+	}
+	names = append(names, Name{Path: "sub", Kind: workspace.Dir}, Name{Path: "sub/a"}, Name{Path: "winds", Kind: workspace.Link, Target: strings.Repeat("sub/../", 550) + "sub/a"})
+	why := Down{Trust: true}.Refuses(names)
+	require.Contains(t, why["l0001"], "leads outside")
+	require.Contains(t, why["l1000"], "depends on too many others")
+	require.Contains(t, why["winds"], "leads too deep")
+	require.Len(t, why, 1003, "with the one that is fine")
+	names = slices.DeleteFunc(names, func(n Name) bool { return n.Path != "fine" && why[n.Path] != "" })
+	require.Empty(t, Down{Trust: true}.Refuses(names), "what is left is taken")
 }

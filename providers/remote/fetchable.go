@@ -32,7 +32,7 @@ const fetchableVersion = 3
 // fetchable is what a download of this run goes by, but for what stands in the copy.
 func (p *plan) fetchable(where at, sent *filesync.Sent) *fetchable {
 	files := &profiles.Policy{Workspace: p.policy.Workspace, Files: p.policy.Files, Tighten: p.policy.Tighten, Protect: p.policy.Protect}
-	return &fetchable{Version: fetchableVersion, At: where, Policy: files, Manifest: &sent.Manifest, Account: p.provider.account()}
+	return &fetchable{Version: fetchableVersion, At: where, Policy: files, Manifest: &sent.Manifest, Account: p.provider.Account()}
 }
 
 // begin records what stands in the copy: what differs later is the command's.
@@ -77,8 +77,8 @@ func (l *place) recorded() (*fetchable, error) {
 	return &f, nil
 }
 
-// account is a name for the account, "" where the service has none.
-func (p *Provider) account() string {
+// Account is a name for the account of the key, which tells nobody whose it is; "" where the service has none.
+func (p *Provider) Account() string {
 	if s, has := p.service.(interface{ Account() string }); has {
 		return s.Account()
 	}
@@ -107,7 +107,7 @@ func (p *Provider) reach(ctx context.Context, resource providers.Resource, stdio
 		id = found[0].ID
 	}
 	l.box, err = ready(ctx, p.service, id)
-	if errors.Is(err, ErrGone) && by.Account != "" && by.Account != p.account() {
+	if errors.Is(err, ErrGone) && by.Account != "" && by.Account != p.Account() {
 		err = &providers.UnusableError{Provider: p.Name(), Cause: "sandbox " + id + " is not one of this key's, and the run had another key", Advice: "set the key that the run had"}
 	}
 	if err != nil {

@@ -160,14 +160,15 @@ func (p *plan) follow(ctx context.Context, l *place, by *fetchable, stdio provid
 			case m.Failed != nil:
 				return end, fmt.Errorf("%s: %s: %s", l.p.Name(), m.Failed.Step, events.Clean(m.Failed.Text))
 			case m.Trial != nil:
-				if end.doubt, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given && by != nil {
+				injects := false
+				if end.doubt, injects, err = p.judgeTrial(l, m.Trial); err == nil && m.Trial.Given && by != nil {
 					err = l.begin(ctx, by)
 				}
 				if err != nil {
 					return end, err
 				}
-				if slices.ContainsFunc(m.Trial.Answers, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetInject && a.State == profiles.Missing }) {
-					secrets = nil // they would be of no use there
+				if !injects { // they would be of no use there, or the command's
+					secrets = nil
 				}
 				t.say(inside.Message{Go: true, Secrets: inside.Texts(secrets)})
 			case m.Started && !end.started:
@@ -434,10 +435,10 @@ const unknownDaemon = "nobody says where the provider's own daemon listens, whic
 
 // judgeTrial holds what the trial found against the policy. A run whose trial keeps less than
 // the policy requires is refused, before anything of the command was there. doubt says why the command may change what a
-// later run trusts.
-func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
+// later run trusts, and injects whether secrets are kept from it there.
+func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, injects bool, err error) {
 	if t.Refused != nil {
-		return "", p.refused(t.Refused)
+		return "", false, p.refused(t.Refused)
 	}
 	if t.Bare != "" {
 		l.warn("no namespace can be made in the sandbox, so filters and Landlock alone surround the command, which connects to nothing but the proxy and has no server: %s", events.Clean(t.Bare))
@@ -465,7 +466,7 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 			a = profiles.WeakBy(p.provider.Name()+" itself, by its documentation: "+by, "nobody has tried that; "+a.Cause, "")
 		}
 		switch {
-		case daemon != "" && slices.Contains(ofDaemon, a.Guarantee):
+		case daemon != "" && (slices.Contains(ofDaemon, a.Guarantee) || a.Guarantee == profiles.NetInject && len(p.policy.Network.Inject) > 0):
 			a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: daemon}
 		case p.provider.facts.Elsewhere && a.State == profiles.Kept && slices.Contains(ofDaemon, a.Guarantee):
 			a.State, a.Cause = profiles.Weak, unknownDaemon
@@ -480,5 +481,6 @@ func (p *plan) judgeTrial(l *place, t *inside.Trial) (doubt string, err error) {
 	for _, text := range warnings {
 		l.warn("%s", text)
 	}
-	return doubt, err
+	injects = daemon == "" && !slices.ContainsFunc(t.Answers, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetInject && a.State == profiles.Missing })
+	return doubt, injects, err
 }

@@ -43,12 +43,19 @@ type entry struct {
 	Sum   string `json:"sum,omitempty"` // of a file
 }
 
+// The bounds of a path in a listing: how deep [list] goes down, and as many of the longest names.
+const (
+	maxListedDepth = 4096
+	maxListedPath  = maxListedDepth << 8
+)
+
 // index finds entries by their paths.
 func (l *listing) index() error {
 	l.of = make(map[string]entry, len(l.Entries))
 	for i, e := range l.Entries {
 		name := string(e.Path)
-		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "\x00") {
+		if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == "." || name == ".." || strings.HasPrefix(name, "../") || strings.Contains(name, "\x00") ||
+			len(name) > maxListedPath || strings.Count(name, "/") > maxListedDepth {
 			return fmt.Errorf("entry %d of the list is invalid", i)
 		}
 		l.of[name] = e.entry
@@ -140,8 +147,8 @@ func differ(before, after *listing, sent map[string]bool, leftOut map[string]str
 
 // add asks for a path and the directories that it lies in.
 func (d *difference) add(name string) {
-	for ; name != "." && !d.ask[name]; name = path.Dir(name) {
-		d.ask[name] = true
+	for end := len(name); name != "." && end > 0 && !d.ask[name[:end]]; end = strings.LastIndexByte(name[:end], '/') {
+		d.ask[name[:end]] = true
 	}
 }
 

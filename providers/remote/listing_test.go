@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,8 @@ func TestDiffer(t *testing.T) {
 }
 
 func TestListingThatIsNone(t *testing.T) {
-	for name, is := range map[string]bool{"a": true, "a\n/..b": true, "": false, ".": false, "..": false, "../a": false, "/a": false, "a/": false, "a/../b": false, "a\x00": false} {
+	for name, is := range map[string]bool{"a": true, "a\n/..b": true, "": false, ".": false, "..": false, "../a": false, "/a": false, "a/": false, "a/../b": false, "a\x00": false,
+		strings.Repeat("d/", 4096) + "a": true, strings.Repeat("d/", 4097) + "a": false, strings.Repeat("x", 2<<20): false} {
 		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: workspace.File}}}}
 		require.Equal(t, is, l.index() == nil, "%q", name)
 	}

@@ -290,7 +290,7 @@ func (l *place) pack(ctx context.Context, names []string, to *os.File, begin int
 	if err := l.send(ctx, "", contentOf(namesOf(names)), packWord, &made, l.Copy, dir, strconv.FormatInt(l.p.maxFile(), 10), busy); err != nil {
 		return 0, err
 	}
-	if most := 2 * filesync.DefaultLimits.Bytes; made.Size <= 0 || made.Size > most {
+	if most := 2*filesync.DefaultLimits.Bytes - begin; made.Size <= 0 || made.Size > most { // all archives of a download together
 		return 0, fmt.Errorf("the archive has %d bytes, and may have %d", made.Size, most)
 	}
 	return made.Size, thrice(func() error {

@@ -83,16 +83,17 @@ func TestLostSandbox(t *testing.T) {
 	require.Nil(t, box, "none was made")
 }
 
-// What comes has the size that was announced, and is no larger than any download may be: a hostile place fills no disk.
+// What comes has the size that was announced, and all of it is no larger than any download may be: a hostile place fills no disk.
 func TestPackedSize(t *testing.T) {
 	s := &stub{holds: "text"}
 	l := &place{p: New(s, Facts{}, providers.Host{}), at: at{Copy: "/home/u/proj"}, box: &Sandbox{}}
 	file, err := os.Create(filepath.Join(t.TempDir(), "down"))
 	require.NoError(t, err)
 	defer file.Close()
+	begin := int64(0)
 	get := func(size int64) error {
 		s.prints = fmt.Sprintf(`{"Sum":%q,"Size":%d,"Parts":1}`, sumOf([]byte("text")), size)
-		_, err := l.pack(t.Context(), []string{"a"}, file, 0, nil)
+		_, err := l.pack(t.Context(), []string{"a"}, file, begin, nil)
 		return err
 	}
 	require.NoError(t, get(4), "the control")
@@ -102,6 +103,10 @@ func TestPackedSize(t *testing.T) {
 	require.Zero(t, info.Size())
 	require.ErrorContains(t, get(0), "0 bytes")
 	require.ErrorContains(t, get(1<<40), "1099511627776 bytes")
+	begin = 1000<<20 - 4
+	require.NoError(t, get(4), "the last of many")
+	begin++
+	require.ErrorContains(t, get(4), "may have 3")
 }
 
 // The record of another version is refused by a message that says who can read it.

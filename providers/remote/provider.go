@@ -183,7 +183,7 @@ func (p *Provider) Find(ctx context.Context, label string) (list []providers.Res
 }
 
 func (p *Provider) resource(s *Sandbox) providers.Resource {
-	return providers.Resource{Provider: p.Name(), ID: s.ID, Region: s.Region, Labels: s.Labels}
+	return providers.Resource{Provider: p.Name(), ID: s.ID, Region: s.Region, Labels: s.Labels, Account: p.Account()}
 }
 
 // Destroy removes a sandbox; where its name was not known yet when the record was

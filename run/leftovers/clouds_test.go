@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -21,7 +22,10 @@ type shelf struct {
 	has       []providers.Resource
 	destroyed []string
 	lost      error
+	account   string
 }
+
+func (s *shelf) Account() string { return s.account }
 
 func (s *shelf) Find(_ context.Context, label string) (found []providers.Resource, err error) {
 	for _, r := range s.has {
@@ -48,6 +52,19 @@ func built(place *shelf) run.Program {
 		}
 		return place, nil
 	}}
+}
+
+// stderr is what a function prints there.
+func stderr(t *testing.T, do func()) string {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer f.Close()
+	defer func(was *os.File) { os.Stderr = was }(os.Stderr)
+	os.Stderr = f
+	do()
+	text, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	return string(text)
 }
 
 func labelled(id, label string) providers.Resource {
@@ -109,6 +126,13 @@ func TestOrphans(t *testing.T) {
 	r := labelled("", "a")
 	require.NoError(t, run.Destroy(program, &r), "by its label")
 	require.Contains(t, place.destroyed, "runs")
+	r, place.has, place.account = labelled("elsewhere", "e"), nil, "one"
+	for account, want := range map[string]string{"": "", "one": "", "another": "pccrun: sandbox elsewhere was not found with this key of e2b, and the run had another one: "} {
+		r.Account = account
+		say := stderr(t, func() { require.NoError(t, run.Destroy(program, &r)) })
+		require.Equal(t, want != "", say != "", say)
+		require.Contains(t, say, want)
+	}
 	gone, unasked, err = Orphans(run.Program{}, home, false, true)
 	require.NoError(t, err)
 	require.Empty(t, gone, "a program without providers")

@@ -488,8 +488,8 @@ var (
 var ofEngine = map[string]bool{
 	"the time is up": true, "no stdin is an empty one, and a signal that ends the command comes back": true, "what is ignored, hidden, or holds keys or secrets stays": true,
 	"what is made, changed, moved and removed comes back": true, "a signal reaches the command, and what runs on in the background ends": true, "a terminal there, its size and its keys": true,
-	"a run that is ended keeps what was made": true, "a hostile archive": true, "what this machine cannot hold stays in the sandbox, and all else comes": true,
-	"a copy of a repository is one, with one commit": true, "a copy is taken while the command runs": true,
+	"a hostile archive": true, "what this machine cannot hold stays in the sandbox, and all else comes": true,
+	"a copy of a repository is one, with one commit": true,
 }
 
 // provesEngine reports whether they are tried at a place.

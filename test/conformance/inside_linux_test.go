@@ -115,11 +115,12 @@ func TestInside(t *testing.T) {
 	})
 	t.Run("a rule that leads to the provider's daemon ends the start", func(t *testing.T) {
 		k := newTask(t, &p)
-		k.request.Allow = []string{machine.Address + ":49983"}
+		k.request.Allow = []string{machine.Address + ":49983", "good.example"}
+		k.request.Inject, k.env = []string{"TOKEN=good.example"}, []string{"TOKEN=the-real-secret-0123456789"}
 		o := k.run("/bin/sh", "-c", "echo ran")
 		require.Equal(t, 125, o.code)
 		require.Empty(t, o.out)
-		for _, g := range []string{"net.allowlist", "sys.filter", "launch.integrity"} {
+		for _, g := range []string{"net.allowlist", "net.inject", "sys.filter", "launch.integrity"} {
 			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":49983")
 		}
 		k.nothingLeft()
