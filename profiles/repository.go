@@ -14,7 +14,7 @@ import (
 const gitHubToken = "GITHUB_TOKEN"
 
 // repositoryName is OWNER/NAME as GitHub gives it out. It holds nothing that a rule would take for more than itself.
-var repositoryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}$`)
+var repositoryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}/[A-Za-z0-9._-]{1,100}$`)
 
 // gitHubAddress is how a remote at GitHub is written: by https, where CI adds a user, or by ssh.
 var gitHubAddress = regexp.MustCompile(`^(?i:https://(?:[^/@]*@)?github\.com/|git@github\.com:|ssh://git@github\.com/)(.*)$`)
@@ -96,7 +96,7 @@ func repositories(p *Policy, host *Host) {
 			continue
 		}
 		if in.File == "" && in.Command == nil && host.Getenv(in.Env) == "" {
-			in.Command = []string{"gh", "auth", "token"}
+			in.Command = []string{"gh", "auth", "token", "--hostname", "github.com"} // or GH_HOST says of which host
 		}
 		for _, text := range in.Hosts {
 			name, _, _ := strings.Cut(strings.TrimPrefix(text, "https://"), "/")
@@ -104,6 +104,11 @@ func repositories(p *Policy, host *Host) {
 				n.Allow = append(n.Allow, NetRule{text, in.Origin})
 			}
 		}
-		p.Warnings = append(p.Warnings, "the token of "+in.Source()+" goes to github.com/"+in.Repository+" alone")
+		p.Warnings = append(p.Warnings, in.Goes())
 	}
+}
+
+// Goes says where a token for a repository goes.
+func (in *Injection) Goes() string {
+	return "the token of " + in.Source() + " goes to github.com/" + in.Repository + " alone"
 }

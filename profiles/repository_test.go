@@ -33,6 +33,7 @@ func TestGitHubToken(t *testing.T) {
 	for _, c := range []struct{ value, origin, want string }{
 		{"acme/app", "", "acme/app"},
 		{"Acme/App.git", "", "Acme/App"},
+		{"me_acme/app", "", "me_acme/app"}, // of an enterprise that manages its users
 		{"origin", "https://github.com/acme/app.git", "acme/app"},
 		{"origin", "https://github.com/acme/app/", "acme/app"},
 		{"origin", "https://x-access-token:secret@github.com/acme/app", "acme/app"},
@@ -76,7 +77,7 @@ func TestGitHubToken(t *testing.T) {
 	// Without the variable gh is asked, unless a source is named.
 	p, err := resolve("acme/app", "", nil, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"gh", "auth", "token"}, p.Network.Inject[0].Command)
+	require.Equal(t, []string{"gh", "auth", "token", "--hostname", "github.com"}, p.Network.Inject[0].Command)
 	p, err = resolve("acme/app", "", nil, func(r *Request) { r.InjectFiles = []string{"GITHUB_TOKEN=/token"} })
 	require.NoError(t, err)
 	require.Equal(t, "/token", p.Network.Inject[0].File)

@@ -363,6 +363,11 @@ func (p *prepared) announce() {
 		messages.Say("guarantee " + string(g) + " may be missing: --allow-missing")
 	}
 	if p.req.Quiet {
+		for _, in := range policy.Network.Inject {
+			if in.Repository != "" && p.req.GitHubToken == "origin" { // which an earlier run can have changed
+				messages.Say(in.Goes())
+			}
+		}
 		return
 	}
 	for _, w := range p.said {

@@ -66,6 +66,7 @@ func TestGitRepository(t *testing.T) {
 	require.Contains(t, p.policy.Warnings, "the token of the environment goes to github.com/Acme/App alone")
 	s := p.reader.setup.Secrets[0]
 	require.True(t, s.Caseless)
+	require.Equal(t, "Authorization", s.Field)
 	require.Equal(t, []string{"https://github.com/acme/app.git/**", "https://github.com/acme/app/**", "https://api.github.com/repos/acme/app", "https://api.github.com/repos/acme/app/**"}, s.Hosts)
 	git := func(input string, args ...string) string {
 		cmd := exec.Command("git", args...)

@@ -71,13 +71,14 @@ func (p *Plan) inspects(host *Host) error {
 		if err != nil {
 			return err
 		}
-		secret.Hosts, secret.Caseless = hosts.Texts(), inject.Repository != ""
+		secret.Hosts = hosts.Texts()
+		if inject.Repository != "" {
+			secret.Caseless, secret.Field = true, "Authorization"
+			p.gitRepository(inject.Repository, secret.Placeholder)
+		}
 		p.Rules = p.Rules.Watch(hosts)
 		in.setup.Secrets = append(in.setup.Secrets, secret)
 		p.Environ = append(without(p.Environ, inject.Env), inject.Env+"="+secret.Placeholder)
-		if inject.Repository != "" {
-			p.gitRepository(inject.Repository, secret.Placeholder)
-		}
 	}
 	if err := p.gitCredentials(in, host); err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 
 	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/netproxy/rules"
-	"github.com/pccrun/pccrun/netproxy/secrets"
 )
 
 // A response is what a host sends, as it stands.
@@ -286,7 +285,7 @@ func FuzzInject(f *testing.F) {
 			return // what the client has itself
 		}
 		p := &passage{target: &target{verdict: v}}
-		var out []secrets.Pair
+		var out []Secret
 		out, p.back, _, _ = i.replacements(v, rules.Request{Scheme: "https", Host: "api.example.com", Path: "/"}, false)
 		r := &http.Request{Header: http.Header{"Authorization": {value}, "X-Api-Key": {value}}, URL: &url.URL{RawQuery: query}}
 		p.inject(r, out)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func TestGit(t *testing.T) {
 func TestBoundSecret(t *testing.T) {
 	const another = "evil.example.com"
 	bound := parse(t, "https://github.com/acme/app.git/**", "https://github.com/acme/app/**", "https://api.github.com/repos/acme/app", "https://api.github.com/repos/acme/app/**")
-	f := startWith(t, Secret{Placeholder: placeholder, Value: secret, Name: "GITHUB_TOKEN", Hosts: bound, Caseless: true}, "github.com", "api.github.com", another)
+	f := startWith(t, Secret{Placeholder: placeholder, Value: secret, Name: "GITHUB_TOKEN", Hosts: bound, Caseless: true, Field: "Authorization"}, "github.com", "api.github.com", another)
 	g := newGit(t, f)
 	var mu sync.Mutex
 	var asked, knew []string // all requests, and those that had the secret
@@ -137,14 +138,20 @@ func TestBoundSecret(t *testing.T) {
 
 	basic := "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+placeholder))
 	bearer := "Authorization: token " + placeholder
+	const field = "in the field Authorization"
 	for _, c := range []struct {
 		host, target, fields string
 		goes                 bool
+		only                 string // "" for paths
 	}{
 		{host: "github.com", target: "/acme/app.git/info/refs", goes: true},
 		{host: "github.com", target: "/ACME/%41pp/info/refs?service=x"}, // what is escaped keeps its case: another path
 		{host: "github.com", target: "/ACME/App/info/refs?service=x", goes: true},
-		{host: "github.com", target: "/acme/app/x?access_token=" + placeholder, fields: "A: b", goes: true},
+		{host: "github.com", target: "/acme/app/x?access_token=1", goes: true}, // the control of what follows
+		{host: "github.com", target: "/acme/app/x?access_token=" + placeholder, fields: "A: b", only: field},
+		{host: "github.com", target: "/acme/app/x?access_token=" + placeholder, only: field},
+		{host: "github.com", target: "/acme/app/x", fields: bearer + "\nUser-Agent: " + placeholder, only: field},
+		{host: "github.com", target: "/acme/app/x", fields: "X-" + basic, only: field},
 		{host: "github.com", target: "/acme/app/x", fields: basic, goes: true},
 		{host: "api.github.com", target: "/repos/acme/app", goes: true},
 		{host: "api.github.com", target: "/repos/acme/app/pulls?page=2", goes: true},
@@ -168,6 +175,7 @@ func TestBoundSecret(t *testing.T) {
 		{host: "github.com", target: "/repos/acme/app"},
 		{host: "github.com", target: "/acme/app.git/info/refs", fields: bearer + "\nX-Original-URL: /other/app.git/info/refs"},
 		{host: "github.com", target: "/acme/app.git/info/refs", fields: bearer + "\nX_Rewrite_Url: /other/app.git/info/refs"},
+		{host: "api.github.com", target: "/repos/acme/app/x", fields: bearer + "\nX-Amz-Copy-Source: /repos/other/app/x"},
 		{host: "api.github.com", target: "/repos/acme/apple"},
 		{host: "api.github.com", target: "/repos/acme/app/../../../user"},
 		{host: "api.github.com", target: "/user"},
@@ -186,7 +194,7 @@ func TestBoundSecret(t *testing.T) {
 			continue
 		}
 		require.Equal(t, http.StatusForbidden, resp.StatusCode, "%+v", c)
-		require.Contains(t, body, "GITHUB_TOKEN goes out only with requests for https://github.com/acme/app.git/**", "%+v", c)
+		require.Contains(t, body, "GITHUB_TOKEN goes out only "+cmp.Or(c.only, "with requests for https://github.com/acme/app.git/**"), "%+v", c)
 		require.Empty(t, all, "%+v", c)
 		last := f.told()[len(f.told())-1].verdict
 		require.Equal(t, rules.Withheld, last.Reason, "%+v", c)

@@ -56,6 +56,7 @@ type Secret struct {
 	Name        string     // for who reads a refusal
 	Hosts       *rules.Set // the connections that it goes out on, and with which requests
 	Caseless    bool       // the paths of Hosts are in lower case, and its hosts read any as that
+	Field       string     // in which alone it goes out, since of others a host may keep or show what they hold; "" for any, and the query
 
 	back []secrets.Pair // what takes its place in what comes back
 }
@@ -297,11 +298,10 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error   { return nil }
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "inspect", Net: "unix"} }
 
-// replacements returns the secrets that go out with a request to v's host, with what takes the place of
-// what on the way out and on the way back; those that are bound to some requests to that host, and of these
-// the ones that are withheld from this one. None that is bound goes with a request that a field may make
-// another of.
-func (i *Inspector) replacements(v rules.Verdict, asked rules.Request, rewritten bool) (out, back []secrets.Pair, bound, withheld []Secret) {
+// replacements returns the secrets that go out with a request to v's host, and what takes the place of what on
+// the way back; whether some are bound to some requests to that host, and of these the ones that are withheld
+// from this one. None that is bound goes with a request that a field may make another of.
+func (i *Inspector) replacements(v rules.Verdict, asked rules.Request, rewritten bool) (out []Secret, back []secrets.Pair, bound bool, withheld []Secret) {
 	for _, s := range i.cfg.Secrets {
 		host, path := s.Hosts.Decide(v.Host, v.Port).Action, asked
 		if s.Caseless {
@@ -312,13 +312,13 @@ func (i *Inspector) replacements(v rules.Verdict, asked rules.Request, rewritten
 		}
 		back = append(back, s.back...)
 		if host == rules.Inspect {
-			bound = append(bound, s)
+			bound = true
 			if rewritten || s.Hosts.DecideRequest(v.Host, v.Port, path).Action != rules.Allow {
 				withheld = append(withheld, s)
 				continue
 			}
 		}
-		out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
+		out = append(out, s)
 	}
 	return out, back, bound, withheld
 }

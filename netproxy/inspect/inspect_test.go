@@ -303,7 +303,7 @@ func TestRewritingFields(t *testing.T) {
 	f := start(t, "GET https://git.example.com/**", "api.example.com")
 	f.host("git.example.com", hello200)
 	f.host("api.example.com", hello200)
-	for _, name := range []string{"X-HTTP-Method-Override", "X-Original-URL", "X_Http_Method_Override", "x-rewrite-url", "Forwarded", "X-Http-Host-Override"} {
+	for _, name := range []string{"X-HTTP-Method-Override", "X-Original-URL", "X_Http_Method_Override", "x-rewrite-url", "Forwarded", "X-Http-Host-Override", "Destination", "X-Goog-Copy-Source", "X-Ms-Rename-Source", "X-Copy-From"} {
 		resp, body := do(t, f.client(false), "GET", "https://git.example.com/x", nil, name, "/admin")
 		require.Equal(t, 400, resp.StatusCode, name)
 		require.Contains(t, body, "another request")

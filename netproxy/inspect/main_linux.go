@@ -93,7 +93,7 @@ func serve(control *net.UnixConn, pipe io.ReadCloser, launcher *alive, confine f
 		if err != nil {
 			return err
 		}
-		cfg.Secrets = append(cfg.Secrets, Secret{Placeholder: s.Placeholder, Value: s.Value, Name: s.Name, Hosts: hosts, Caseless: s.Caseless})
+		cfg.Secrets = append(cfg.Secrets, Secret{Placeholder: s.Placeholder, Value: s.Value, Name: s.Name, Hosts: hosts, Caseless: s.Caseless, Field: s.Field})
 	}
 	var trusted *trust
 	if setup.Inspects {

@@ -503,26 +503,32 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 	return r, nil
 }
 
-// fill puts the secrets in. A request with the placeholder of one that goes to this host with others only is
-// answered with a refusal: its host would say no more than that the credential is wrong.
+// fill puts the secrets in. A request with the placeholder of one that goes to this host with others only, or in
+// another place, is answered with a refusal: its host would say no more than that the credential is wrong.
 func (i *Inspector) fill(p *passage, r *http.Request) (refusal *http.Response) {
 	if p.scheme != "https" {
 		return nil
 	}
 	asked := rules.Request{Scheme: p.scheme, Host: p.authority, Method: r.Method, Path: r.URL.EscapedPath()}
-	var out []secrets.Pair
-	var bound, withheld []Secret
-	if out, p.back, bound, withheld = i.replacements(p.target.verdict, asked, rewrites(r.Header) != ""); len(p.back) == 0 {
+	out, back, bound, withheld := i.replacements(p.target.verdict, asked, rewrites(r.Header) != "")
+	if p.back = back; len(back) == 0 {
 		return nil
 	}
-	for _, s := range withheld {
-		if !carries(r, s.Placeholder) {
-			continue
-		}
+	withhold := func(s Secret, only string) *http.Response {
 		v := p.target.verdict
-		v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.Withheld, "", s.Name+" goes out only with requests for "+strings.Join(s.Hosts.Texts(), ", ")
+		v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.Withheld, "", s.Name+" goes out only "+only
 		p.target.launcher.Report(wire.Report{Refused: &v, Request: p.request})
 		return refusalOf(r, wire.Answer{Verdict: v})
+	}
+	for _, s := range withheld {
+		if carries(r, s.Placeholder, "") {
+			return withhold(s, "with requests for "+strings.Join(s.Hosts.Texts(), ", "))
+		}
+	}
+	for _, s := range out {
+		if s.Field != "" && carries(r, s.Placeholder, s.Field) {
+			return withhold(s, "in the field "+s.Field)
+		}
 	}
 	// No other encoding is asked of a host that knows a secret: what comes
 	// back has to be read.
@@ -538,7 +544,7 @@ func (i *Inspector) fill(p *passage, r *http.Request) (refusal *http.Response) {
 	for k, value := range r.Header["Accept"] {
 		r.Header["Accept"][k] = withoutCharset(value)
 	}
-	if len(bound) > 0 {
+	if bound {
 		r.Trailer = nil // which some servers take for a part of the head
 	}
 	p.inject(r, out)
@@ -569,7 +575,11 @@ func withoutCharset(accept string) string {
 // inject puts secrets where their placeholders stand: in fields, in what Basic
 // credentials encode, in the query. What of it the server may send back is
 // noted.
-func (p *passage) inject(r *http.Request, out []secrets.Pair) {
+func (p *passage) inject(r *http.Request, list []Secret) {
+	var out []secrets.Pair
+	for _, s := range list {
+		out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
+	}
 	for name, values := range r.Header {
 		for k, value := range values {
 			with := secrets.Replace(value, out)
@@ -604,10 +614,14 @@ func basic(name, value string) (scheme, coded, text string) {
 	return scheme, coded, string(decoded)
 }
 
-// carries reports whether a placeholder stands in a request where inject would put in what it stands for.
-func carries(r *http.Request, placeholder string) bool {
+// carries reports whether a placeholder stands in a request where inject would put in what it stands for, but for
+// one field.
+func carries(r *http.Request, placeholder, but string) bool {
 	for name, values := range r.Header {
 		for _, value := range values {
+			if name == but {
+				break
+			}
 			if _, _, text := basic(name, value); strings.Contains(value, placeholder) || strings.Contains(text, placeholder) {
 				return true
 			}

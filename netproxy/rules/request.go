@@ -65,17 +65,19 @@ func (s *Set) SpeaksOfRequests(v Verdict) bool {
 }
 
 // Rewrites says whether some servers take a request for one with another
-// method, host or path because of a field with this name. What a rule says of
-// a request would not hold then.
+// method, host or path because of a field with this name, or read or write
+// another path for it. What a rule says of a request would not hold then.
 func Rewrites(name string) bool {
 	// CGI and its like fold the one into the other.
-	switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	switch name {
 	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-rewrite-url",
 		"x-original-host", "x-forwarded-host", "x-host", "x-forwarded-prefix", "x-forwarded-uri", "x-forwarded-path",
-		"forwarded", "x-forwarded-server", "x-http-host-override":
+		"forwarded", "x-forwarded-server", "x-http-host-override",
+		"destination", "x-copy-from": // of WebDAV (RFC 4918, section 10.3) and Swift
 		return true
 	}
-	return false
+	return strings.HasSuffix(name, "-copy-source") || strings.HasSuffix(name, "-rename-source") // of S3 and its like, and of Azure
 }
 
 // maxLiteral is how long a path may be that a rule is proposed for. A longer one

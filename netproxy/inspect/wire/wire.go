@@ -56,6 +56,7 @@ type Secret struct {
 	Name        string   `json:"name"`     // for who reads a refusal
 	Hosts       []string `json:"hosts"`    // rules
 	Caseless    bool     `json:"caseless"` // their paths are in lower case, and the hosts read any as that
+	Field       string   `json:"field"`    // of a request, in which alone it goes out; "" for any, and the query
 }
 
 // Ready says that the process serves, or why it cannot. Where it inspects, three files come
