@@ -474,8 +474,8 @@ func (l *parallelLine) about(words []string) ([]string, error) {
 		}
 	case l.verb == "checkpoint" && l.session == "":
 		return nil, misuse("sandbox checkpoint: want a task", "--session-id NAME; pccrun task list has them")
-	case of != "" && l.verb == "kill" && (t.State != task.Working && e.Standing || l.has("--no-download")): // its sandbox is kept, or its work is not wanted
-	case of != "" && verbs.task != nil: // task stop commits what stands
+	case id != "" && of != "" && l.verb == "kill" && (t.State != task.Working && e.Standing || l.has("--no-download")): // its sandbox is kept, or its work is not wanted
+	case of != "" && verbs.task != nil && !l.has("--no-download"): // task stop commits what stands
 		line, id = verbs.task, of
 	case of != "" && l.verb == "download" && e.State != sessions.Running && !e.Unfetched:
 		return nil, misuse("task "+of+" has ended: its branch has what it changed", "pccrun task diff "+of)
@@ -502,6 +502,9 @@ func (l *parallelLine) named() (t task.Record, e sessions.Entry, err error) {
 		return t, e, err
 	}
 	if t, err = store.Find(l.session, top); err == nil {
+		if t.State == task.Working && !store.Running(t) { // it was killed
+			t.State = task.Stopped
+		}
 		e, _, err = home.Newest(func(e sessions.Entry) bool { return e.Workspace == t.Worktree })
 		return t, e, err
 	}

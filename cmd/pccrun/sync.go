@@ -140,7 +140,11 @@ func syncPack(ctx context.Context, dir string, f syncFlags) int {
 		say("secret: " + finding.String())
 	}
 	if len(sent.Findings) > 0 {
-		say("hint: remove the secret from the file; if it is no secret: --allow-secret " + sent.Findings[0].Fingerprint)
+		mends := "remove the secret from the file"
+		if f.hides == nil { // no run takes that flag
+			mends += "; if it is no secret: --allow-secret " + sent.Findings[0].Fingerprint
+		}
+		say("hint: " + mends)
 		return failed
 	}
 	return 0
