@@ -3,10 +3,13 @@ package docker_test
 import (
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // TestDetached leaves runs and a task in containers alone, and comes back to them.
@@ -25,14 +28,16 @@ func TestDetached(t *testing.T) {
 		}
 		place := append([]string{"-q", "--detach"}, k.flags...)
 		id := detached(append(place, "--", "sh", "-c", "echo up; until test -e go; do sleep .05; done; echo over; exit 7")...)
-		code, out, errs := does("stats", id)
-		require.Zero(t, code, errs)
-		require.Regexp(t, `(?m)^memory +[0-9]`, out)
-		code, _, errs = does("detach", id)
+		memory := regexp.MustCompile(`(?m)^memory +[0-9]`)
+		await.Until(t, "the engine says what the container uses", func() bool {
+			_, out, _ := does("stats", id)
+			return memory.MatchString(out)
+		})
+		code, _, errs := does("detach", id)
 		require.Zero(t, code)
 		require.Contains(t, errs, "no terminal is attached")
 		k.write(t, "go", "")
-		code, out, errs = does("attach", id)
+		code, out, errs := does("attach", id)
 		require.Equal(t, 7, code, errs)
 		require.Equal(t, "up\nover\n", out)
 
