@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +86,7 @@ func runWhole(args []string) int {
 	f, err := wholeProgram()
 	if err == nil {
 		err = unix.Exec("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), append([]string{"pccrun"}, args...), env)
+		runtime.KeepAlive(f) // its number is in the path
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return runWholeFile(args, env, err)

@@ -310,6 +310,7 @@ func (h *holder) open(s Started) (dir *os.Root, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer at.Close()           // and so not before: its number is in the address
 	_ = dir.Remove(socketName) // of a task's earlier holder
 	_ = dir.Remove(endName)
 	listener, err := net.ListenUnix("unix", address(at))
