@@ -30,6 +30,7 @@ const patience = 20 * time.Minute
 // The repository itself may lie where only root can look.
 type stage struct {
 	dir      string
+	top      string // the repository itself, of which a test makes a release
 	packages []testPackage
 	broken   []string // packages whose tests do not compile
 	agent    string   // Claude Code, "" where it cannot be had
@@ -105,6 +106,7 @@ func prepare(ctx context.Context, dir string, identities []identity, o options) 
 		return nil, err
 	}
 	root := strings.TrimSpace(string(top))
+	s.top = root
 	if err := s.copySources(ctx, root); err != nil {
 		return nil, err
 	}
@@ -363,7 +365,7 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + patience.String()}
 	env := append(slices.Clone(who.env), "PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_COUNTED="+s.counted(), "PCCRUN_TEST_GOCACHE="+s.gocache(),
-		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_MAC="+s.macProgram())
+		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_MAC="+s.macProgram(), "PCCRUN_TEST_TOP="+s.top)
 	if o.covers() {
 		args = append(args, "-test.gocoverdir="+counters)
 		env = append(env, "GOCOVERDIR="+counters)
