@@ -216,7 +216,10 @@ func TestDetachedKilled(t *testing.T) {
 			victim = parent(launcher)
 		}
 		require.NoError(t, syscall.Kill(victim, unix.SIGKILL))
-		await.Until(t, "the launcher is gone", func() bool { return statsOfAll()[launcher] == nil || statsOfAll()[launcher][0] == "Z" })
+		await.Until(t, "the launcher is gone", func() bool {
+			stat := statsOfAll()[launcher]
+			return stat == nil || stat[0] == "Z"
+		})
 		if !holder {
 			await.Until(t, "its end is written down", func() bool { return p.holds(".local/state/pccrun/sessions/" + id + "/detach.json") })
 			stdout, _, code = p.pccrun("attach", id)
