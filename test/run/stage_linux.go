@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long the tests of one package may take.
-const patience = 20 * time.Minute
+const patience = 40 * time.Minute
 
 // A stage is a directory that every user can read: the sources with their
 // modules, the program under test, the agent, and one test binary a package.
