@@ -18,7 +18,7 @@ type doing struct {
 	task *atWork
 	usd  float64
 	paid bool    // something was counted
-	hire float64 // US dollars, of its cloud's sandbox
+	price float64 // US dollars, of its cloud's sandbox
 }
 
 // An atWork is a task, as it is shown of its runs.
@@ -34,7 +34,7 @@ func newDoing(home sessions.Home, e sessions.Entry, tasks map[string]atWork) *do
 		return d
 	}
 	if e.Resource != nil {
-		d.hire = e.Resource.Hourly * time.Since(e.Started).Hours()
+		d.price = e.Resource.Hourly * time.Since(e.Started).Hours()
 	}
 	return d.count(home)
 }
@@ -59,10 +59,10 @@ func (d *doing) left() string {
 }
 
 func (d *doing) cost() string {
-	if !d.paid && d.hire == 0 {
+	if !d.paid && d.price == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("$%.2f", d.usd+d.hire)
+	return fmt.Sprintf("$%.2f", d.usd+d.price)
 }
 
 // what is the command line, or of a task its name and the first line of its prompt.
@@ -81,8 +81,8 @@ func (d *doing) fields() (o object) {
 	if d.paid {
 		o = append(o, field{"usd", d.usd})
 	}
-	if d.hire > 0 {
-		o = append(o, field{"price_usd", d.hire})
+	if d.price > 0 {
+		o = append(o, field{"price_usd", d.price})
 	}
 	if d.task != nil {
 		o = append(o, field{"task", d.task.name}, field{"prompt", d.task.prompt})
