@@ -14,10 +14,10 @@ import (
 
 // A doing is what a session is at: the task that it is a run of, and what it has cost by now.
 type doing struct {
-	e    sessions.Entry
-	task *atWork
-	usd  float64
-	paid bool    // something was counted
+	e     sessions.Entry
+	task  *atWork
+	usd   float64
+	paid  bool    // something was counted
 	price float64 // US dollars, of its cloud's sandbox
 }
 
