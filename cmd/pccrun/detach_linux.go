@@ -169,7 +169,7 @@ func notHeld(verb, name string, dir *os.Root, err error) error {
 	case over:
 		return hint.Errorf("pccrun attach "+name+" shows what it printed last", "%s: %s has ended", verb, name)
 	case errors.Is(err, fs.ErrNotExist):
-		return hint.Errorf("pccrun exec runs another command in it, pccrun logs shows what happens", "%s: %s was not started with --detach", verb, name)
+		return hint.Errorf("while it runs pccrun exec runs another command in it, and pccrun logs shows what happens", "%s: %s was not started with --detach", verb, name)
 	}
 	return hint.Errorf("pccrun ps says what became of it", "%s: %s: what held its terminal was killed", verb, name)
 }

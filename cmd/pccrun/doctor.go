@@ -50,11 +50,15 @@ func doctorVerb(args []string) int {
 	if err != nil {
 		return fail("doctor: " + inWords(err))
 	}
+	elsewhere := others()
 	if f.json {
-		printJSON(reportJSON(report, others()))
+		printJSON(reportJSON(report, elsewhere))
 	} else {
 		printReport(report, f)
-		printOthers(f)
+		printOthers(elsewhere, f)
+		if name := recommended(report, elsewhere); name != "" {
+			printf("\nrecommended: --provider %s, the first of these that keeps what the default profile requires\n", name)
+		}
 	}
 	if f.fix {
 		report = mend(ctx, report, f)
@@ -292,11 +296,20 @@ func others() (list []doctor.Provider) {
 	return list
 }
 
+// recommended is the first provider that can run the default profile: this machine, a container, a cloud that is set up; "" for none.
+func recommended(r *doctor.Report, others []doctor.Provider) string {
+	all := slices.Concat(r.Providers, others)
+	if i := slices.IndexFunc(all, func(p doctor.Provider) bool { return p.Runs }); i >= 0 {
+		return all[i].Name
+	}
+	return ""
+}
+
 // printOthers prints them: a table of guarantees for each that can be used.
-func printOthers(f doctorFlags) {
+func printOthers(others []doctor.Provider, f doctorFlags) {
 	printf("\nother providers\n")
 	var missing []string
-	for _, p := range others() {
+	for _, p := range others {
 		if strings.Contains(p.Refused, providers.NotBuilt) {
 			missing = append(missing, p.Name)
 			continue
@@ -392,5 +405,5 @@ func reportJSON(r *doctor.Report, others []doctor.Provider) object {
 	fixes := each(r.Fixes, func(f doctor.Fix) object {
 		return object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}}
 	})
-	return object{{"ok", r.OK()}, {"providers", list}, {"host", host}, {"fixes", fixes}}
+	return object{{"ok", r.OK()}, {"providers", list}, {"host", host}, {"fixes", fixes}, {"recommended", recommended(r, others)}}
 }

@@ -14,10 +14,11 @@ import (
 
 // A doing is what a session is at: the task that it is a run of, and what it has cost by now.
 type doing struct {
-	e    sessions.Entry
-	task *atWork
-	usd  float64
-	paid bool // something was counted
+	e     sessions.Entry
+	task  *atWork
+	usd   float64
+	paid  bool    // something was counted
+	price float64 // US dollars, of its cloud's sandbox
 }
 
 // An atWork is a task, as it is shown of its runs.
@@ -31,6 +32,9 @@ func newDoing(home sessions.Home, e sessions.Entry, tasks map[string]atWork) *do
 	}
 	if e.State != sessions.Running {
 		return d
+	}
+	if e.Resource != nil {
+		d.price = e.Resource.Hourly * time.Since(e.Started).Hours()
 	}
 	return d.count(home)
 }
@@ -55,10 +59,10 @@ func (d *doing) left() string {
 }
 
 func (d *doing) cost() string {
-	if !d.paid {
+	if !d.paid && d.price == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("$%.2f", d.usd)
+	return fmt.Sprintf("$%.2f", d.usd+d.price)
 }
 
 // what is the command line, or of a task its name and the first line of its prompt.
@@ -76,6 +80,9 @@ func (d *doing) fields() (o object) {
 	}
 	if d.paid {
 		o = append(o, field{"usd", d.usd})
+	}
+	if d.price > 0 {
+		o = append(o, field{"price_usd", d.price})
 	}
 	if d.task != nil {
 		o = append(o, field{"task", d.task.name}, field{"prompt", d.task.prompt})

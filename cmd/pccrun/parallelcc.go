@@ -41,6 +41,7 @@ type parallelLine struct {
 	provider                  string
 	only                      [][2]string // flags, and the provider that each is for
 	machine, localLog         string      // files
+	results                   string      // a directory
 	instead                   string      // pccrun's verb for --reconnect and --pull
 	keeps                     bool
 }
@@ -76,7 +77,7 @@ func (l *parallelLine) words() []parallelWord {
 		{"resume", "--checkpoint-id", flagFor("--from")},
 		{"run", "--task-file", l.fileOf("--file")},
 		{"run", "--max-concurrent", flagFor("--jobs")},
-		{"run", "--output-dir", func(dir string) error { return l.fileOf("--results")(dir + "/summary-report.md") }},
+		{"run", "--output-dir", l.path(&l.results)},
 		{"run", "--multi", switchFor("")},
 
 		// Where.
@@ -390,6 +391,12 @@ func (l *parallelLine) task(words, rest []string) ([]string, error) {
 	}
 	if l.promptFile != "" {
 		line = append(line, "--prompt-file", l.promptFile)
+	}
+	if l.results != "" {
+		if err := os.MkdirAll(l.results, 0o755); err != nil {
+			return nil, misuse("flag --output-dir: "+inWords(err), "")
+		}
+		line = append(line, "--results", filepath.Join(l.results, "summary-report.md"))
 	}
 	if strings.HasPrefix(l.prompt, "-") { // which would be a flag, or standard input
 		l.prompt = " " + l.prompt

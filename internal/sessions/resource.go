@@ -16,9 +16,8 @@ type Resource struct {
 	Labels   map[string]string `json:"labels,omitempty"`  // what it bears, from before it was made
 	Account  string            `json:"account,omitempty"` // a name for the provider's account, which tells nobody whose it is; "" if nobody knows
 
-	// Of a sandbox that stands after its run, for the next one:
-	Until  time.Time `json:"until,omitzero"`         // it ends by itself
-	Hourly float64   `json:"usd_per_hour,omitempty"` // what it costs till then; 0 if nobody knows
+	Hourly float64   `json:"usd_per_hour,omitempty"` // what it costs while it stands; 0 if nobody knows
+	Until  time.Time `json:"until,omitzero"`         // of one that stands after its run, for the next: when it ends by itself
 }
 
 // KeepSandbox is the reason for which the directory of a session is kept whose sandbox stands.

@@ -249,7 +249,10 @@ func look(root *os.Root, id string) (Entry, error) {
 		e.Unfetched, e.Standing = err == nil, e.Resource.stands(dir) && time.Now().Before(e.Resource.Until)
 	}
 	if e.Resource != nil && !e.Standing {
-		e.Resource.Until, e.Resource.Hourly = time.Time{}, 0
+		e.Resource.Until = time.Time{}
+		if !locked {
+			e.Resource.Hourly = 0
+		}
 	}
 	return e, nil
 }

@@ -631,7 +631,8 @@ func TestTake(t *testing.T) {
 		e, err := home.Find(s.ID())
 		require.NoError(t, err)
 		require.Equal(t, want, e.Standing, s.ID())
-		require.Equal(t, want, e.Resource.Hourly == 1 && !e.Resource.Until.IsZero(), s.ID())
+		require.Equal(t, want, !e.Resource.Until.IsZero(), s.ID())
+		require.Equal(t, want || s == runs, e.Resource.Hourly == 1, s.ID())
 	}
 	removed, err := home.GC(GCOptions{Crashed: func(Entry) error { return errors.New("its sandbox would be destroyed") }})
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ func (r *plan) answer() []profiles.Answer {
 			a = missing("no overlay of the host's files is made for a container", "use --provider native, or --read or --private instead of --overlay")
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.NetTransparent:
 			if !r.ruled() {
-				a = missing("--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies", "leave out --docker-network")
+				a = missing("--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies", "--docker-network none")
 				break
 			}
 			if a = kept("no network"); network && g == profiles.NetTransparent {

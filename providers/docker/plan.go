@@ -220,9 +220,9 @@ func (r *plan) refuse() error {
 			Advice: "--docker-image NAME takes an image's; docker pull NAME fetches it"}},
 		{r.facts.VM && (r.runsc() || r.facts.Podman), &EngineError{
 			Text: "gVisor and Podman are not built for an engine in a virtual machine", Advice: "--runtime runc, with Docker's engine"}},
-		{r.ask && !r.ruled(), &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "leave out --docker-network"}},
+		{r.ask && !r.ruled(), &EngineError{Text: "--ask: in a network of the engine nobody is asked", Advice: "--docker-network none"}},
 		{r.provider.host.Budget != nil && !r.ruled(), &EngineError{
-			Text: "--budget: in a network of the engine nobody counts what requests cost", Advice: "leave out --docker-network"}},
+			Text: "--budget: in a network of the engine nobody counts what requests cost", Advice: "--docker-network none"}},
 		{len(p.Without) > 0, &EngineError{Text: "--without: layers can be switched off with --provider native only"}},
 		{p.Nested, &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}},
 		{p.ProtectStrict, &EngineError{Text: "protect.strict: a container has no seccomp supervisor", Advice: "without it, new protected names are quarantined"}},
@@ -238,7 +238,7 @@ func (r *plan) refuse() error {
 	}
 	switch {
 	case len(p.Network.Publish) > 0 && !r.ruled():
-		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: pccrun carries no connections of a network of the engine's", Hint: "leave out --docker-network"}
+		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: pccrun carries no connections of a network of the engine's", Hint: "--docker-network none"}
 	case len(p.Network.Sockets) > 0 && (r.runsc() || r.facts.VM):
 		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: "docker: socket: " + sockets, Hint: native}
 	}

@@ -119,7 +119,7 @@ func (p *plan) announce(l *place, bytes int64) {
 }
 
 // measure learns how large the sandbox is. One that is smaller than the user asked for is not used, and the price of one that is
-// not as it was announced is said.
+// not as it was announced is said; the session's record has it.
 func (p *plan) measure(ctx context.Context, l *place) error {
 	announced, want := l.facts.size(&p.request), p.request.Size
 	l.size = l.box.Size()
@@ -142,6 +142,9 @@ func (p *plan) measure(ctx context.Context, l *place) error {
 	if l.size != announced {
 		l.warn("the sandbox has %s: %s", l.size, l.facts.Hourly(l.size))
 	}
+	costs := l.p.resource(l.box)
+	costs.Hourly = l.facts.Price(l.size)
+	l.observer.Created(costs)
 	return nil
 }
 

@@ -96,14 +96,19 @@ func TestMeasure(t *testing.T) {
 			}
 			require.Equal(t, c.size, l.size)
 			require.Equal(t, c.want, strings.Join(heard.warnings, "\n"))
+			require.Positive(t, heard.created.Hourly)
+			require.Equal(t, l.facts.Price(c.size), heard.created.Hourly)
 		})
 	}
 }
 
-// heard is an observer that takes warnings.
+// heard is an observer that takes warnings, and the last record.
 type heard struct {
 	providers.Observer
 	warnings []string
+	created  providers.Resource
 }
+
+func (h *heard) Created(r providers.Resource) { h.created = r }
 
 func (h *heard) Warning(w events.Warning) { h.warnings = append(h.warnings, w.Text) }

@@ -6,7 +6,7 @@
 // its user's home outside.
 //
 // Its arguments are suites: none means all that need no checkout, or whose checkout is named. It reads ALL (1: every
-// test of git and Python), DIR (a directory in which what is fetched, built and printed stays), FLAGS (further
+// test of git and Python; of git also which kinds, "t5404 t74"), DIR (a directory in which what is fetched, built and printed stays), FLAGS (further
 // flags of pccrun), AS (who runs the suites where the caller is root: nobody), and the variables of checkouts.
 package main
 
@@ -82,7 +82,7 @@ func run(ctx context.Context, names []string) (err error) {
 			fmt.Printf("%s: %v\n", s.name, err)
 		} else {
 			fmt.Print(r.lines())
-			table += r.markdown(b.values["ALL"] != "", b.flags)
+			table += r.markdown(b.values["ALL"], b.flags)
 		}
 		if err != nil || len(r.new) > 0 {
 			failed = append(failed, s.name)

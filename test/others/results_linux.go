@@ -198,12 +198,12 @@ func (r *row) lines() string {
 }
 
 // markdown is its row in the table of docs/evidence.md.
-func (r *row) markdown(all bool, flags []string) string {
+func (r *row) markdown(all string, flags []string) string {
 	var system unix.Utsname
 	_ = unix.Uname(&system)
 	command, known, without := "make test-others SUITE="+r.name, 0, "–"
-	if all {
-		command += " ALL=1"
+	if all != "" {
+		command += " ALL='" + all + "'"
 	}
 	if len(flags) > 0 {
 		command += " FLAGS='" + strings.Join(flags, " ") + "'"

@@ -63,7 +63,7 @@ func TestCompare(t *testing.T) {
 
 func TestMarkdown(t *testing.T) {
 	r := row{suite: suite{name: "go"}, version: "go1", within: results{"a": verdicts.Pass}}
-	require.Regexp(t, "^\\| go1 \\| .* \\| `make test-others SUITE=go` \\| – \\| 1, 0, 0 \\| 0, 0 \\|\n$", r.markdown(false, nil))
+	require.Regexp(t, "^\\| go1 \\| .* \\| `make test-others SUITE=go` \\| – \\| 1, 0, 0 \\| 0, 0 \\|\n$", r.markdown("", nil))
 }
 
 // Each suite can be run, and each known difference is one's.

@@ -59,9 +59,11 @@ var suites = []suite{
 		build:   sources + `apt_source git && make -s -C src -j"$(nproc)" CFLAGS=-O0 NO_EXPAT=1 NO_GETTEXT=1 NO_OPENSSL=1 NO_PYTHON=1 NO_TCLTK=1 all`,
 		version: `src/git version`,
 		run: `cd src/t
-list="t0000-basic t0001-init t0050-filesystem t0060-path-utils t1300-config t1400-update-ref t1450-fsck t2400-worktree-add t3200-branch t3404-rebase-interactive t3903-stash t4013-diff-various t5510-fetch t5541-http-push-smart t5551-http-fetch-smart t5601-clone t6030-bisect-porcelain t7006-pager t7102-reset t7300-clean t7406-submodule-update t7502-commit-porcelain t7503-pre-commit-and-pre-merge-commit-hooks t7600-merge t7700-repack t9300-fast-import"
-[ -z "$ALL" ] || list=$(echo t[0-9]*.sh | sed 's/\.sh\b//g')
-for t in $list; do echo "# file $t"; sh "$t.sh" --no-color </dev/null; done`,
+list="t0000 t0001 t0021 t0033 t0034 t0035 t0050 t0060 t0061 t03 t0410 t13 t1400 t1416 t1450 t1500 t1501 t1509 t1510 t1700 t1800 t208 t24 t3200 t3404 t3903 \
+t4013 t4020 t4030 t5304 t540 t541 t5505 t5510 t5516 t5520 t5526 t5531 t5534 t5541 t5542 t5543 t5544 t5545 t5547 t5550 t5551 t557 t56 t57 t58 t6030 t6500 \
+t7006 t7063 t7102 t7300 t74 t7502 t7503 t7504 t7505 t7519 t7520 t7600 t7606 t7700 t7900 t9300"
+case $ALL in 1) list=t;; ?*) list=$ALL;; esac
+for kind in $list; do for t in "$kind"[0-9-]*.sh; do echo "# file ${t%.sh}"; sh "$t" --no-color </dev/null; done; done`,
 		read: tap,
 	},
 	{
