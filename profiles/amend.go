@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // A Draft is the text of a profile file as it would be.
@@ -79,6 +82,32 @@ func FileOf(req Request, policy *Policy) (*File, error) {
 	}
 	f.Text = string(text)
 	return f, nil
+}
+
+// Amended returns the file's text with edits made, as [Amend] does; one that is new extends the built-in profile of the policy's.
+func (f *File) Amended(policy *Policy, edits []Edit) (string, error) {
+	base := ""
+	if f.New {
+		base = policy.Profile
+	}
+	return Amend(f.Path, f.Text, base, edits)
+}
+
+// Write gives the file another text, whole or not at all, if it is still what [FileOf] has read for a request and its policy.
+func (f *File) Write(req Request, policy *Policy, text string) error {
+	root, err := state.Open(filepath.Dir(f.Path), policy.Workspace)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	now, err := FileOf(req, policy)
+	if err != nil {
+		return err
+	}
+	if now.Text != f.Text {
+		return errors.New(f.Path + ": changed while pccrun edited it, and was not written: run it again")
+	}
+	return state.WriteFile(root, filepath.Base(f.Path), []byte(text), state.Durable)
 }
 
 // An Edit adds one entry to a profile's text.

@@ -331,7 +331,7 @@ func recoverKilled(r *resolved) (held bool, err error) {
 func prepare(r *resolved, held bool) (*prepared, error) {
 	p := &prepared{planner: &planner{resolved: r, held: held}, planned: &planned{}}
 	if r.req.Ask {
-		p.asker = ask.New(r.policy.Profile, r.dirs.Config, r.policy.Workspace, r.uid == 0)
+		p.asker = ask.New(*r.req, r.policy, r.uid == 0)
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case r.req.DryRun:

@@ -4,6 +4,7 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -56,6 +57,25 @@ func CheckKilled(program Program) {
 // workspaces, and reports whether a workspace is marked ([sessions.Home.Hold]).
 func checkKilled(workspace string, home sessions.Home, program Program) (held bool, err error) {
 	return home.Recover(workspace, func(id, text string) error { return checkUnfinished(home, program, id, text) })
+}
+
+// Checking returns what says which of the runs that go on checks a path at its end: its session, "" for none.
+func Checking(home sessions.Home) (func(path string) (session string), error) {
+	runs := map[string]func(path string) bool{}
+	err := home.EachUnfinished(func(id, text string) (err error) {
+		if runs[id], err = checkedBy(text); err != nil {
+			err = fmt.Errorf("session %s: %w", id, err)
+		}
+		return err
+	})
+	return func(path string) string {
+		for id, checks := range runs {
+			if checks(path) {
+				return id
+			}
+		}
+		return ""
+	}, err
 }
 
 // reportKilled says what a killed run left, and keeps its session for a review.

@@ -113,7 +113,7 @@ func MakeCheckpoint(ctx context.Context, s Store, r Record, name string) (c Chec
 	return c, err
 }
 
-// setReference writes a reference of the repository that is no branch.
+// setReference has git write one reference of the repository, as update-ref has it.
 func (r *repository) setReference(ctx context.Context, args ...string) error {
 	return r.asks.Do(ctx, askgit.Call{
 		Read: r.borrowed(), Write: []string{r.common}, Patience: patience, Args: append([]string{"--git-dir=" + r.common, "update-ref", "--no-deref"}, args...),

@@ -3,16 +3,15 @@
 package task
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/hint"
+	"github.com/pccrun/pccrun/run/askgit"
 )
 
 // A Clash is a pair of commits that git does not merge with each other, by their places in the list that [Clashes] got, and
@@ -51,10 +50,10 @@ func Clashes(ctx context.Context, top string, commits []string) (found []Clash, 
 	for _, p := range pairs {
 		fmt.Fprintf(&in, "%s %s\n", commits[p.A], commits[p.B])
 	}
-	out := &atMost{left: clashesSize}
+	out := &askgit.Output{Room: clashesSize}
 	args := []string{"--git-dir=.", "merge-tree", "--write-tree", "--stdin", "--name-only", "--no-messages"}
 	err = repo.asks.Run(ctx, repo.objects, args, repo.bare, strings.NewReader(in.String()), out)
-	if out.left < 0 {
+	if out.Room < 0 {
 		err = fmt.Errorf("git prints more than %d MiB of them", clashesSize>>20)
 	}
 	if err != nil && strings.HasPrefix(err.Error(), "usage: git merge-tree") {
@@ -64,19 +63,6 @@ func Clashes(ctx context.Context, top string, commits []string) (found []Clash, 
 		return nil, 0, err
 	}
 	return clashesIn(out.String(), pairs), untried, nil
-}
-
-// An atMost is a buffer that fails for who writes more than it has room for.
-type atMost struct {
-	bytes.Buffer
-	left int
-}
-
-func (a *atMost) Write(text []byte) (int, error) {
-	if a.left -= len(text); a.left < 0 {
-		return 0, io.ErrShortBuffer
-	}
-	return a.Buffer.Write(text)
 }
 
 // bare makes a repository without references in a directory, which borrows the objects of this one.

@@ -192,10 +192,7 @@ func (d *Committed) move() error {
 	if err := t.save(); err != nil { // whoever kills this process, or fills the disk, leaves a branch that is known to be the task's
 		return err
 	}
-	if err := r.asks.Do(ctx, askgit.Call{
-		Read: r.borrowed(), Write: []string{r.common}, Patience: patience,
-		Args: []string{"--git-dir=" + r.common, "update-ref", "--no-deref", "-m", "pccrun task " + t.Name, "refs/heads/" + t.Branch, d.head, old},
-	}); err != nil {
+	if err := r.setReference(ctx, "-m", "pccrun task "+t.Name, "refs/heads/"+t.Branch, d.head, old); err != nil {
 		return fmt.Errorf("branch %s: %w", t.Branch, err)
 	}
 	brought(&t.Record, d.head)

@@ -148,8 +148,12 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 	if err != nil {
 		return "", err
 	}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	if err := s.checkWorktree(&t.Record); err != nil {
-		t.close()
 		return "", err
 	}
 	if !t.InPlace && t.Bringing != "" {
@@ -164,21 +168,17 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 			lost = "work that git cannot list: " + messages.InWords(err)
 		}
 		if lost != "" {
-			t.close()
 			return "", hint.Errorf("pccrun task rm --force "+r.Name+" deletes them", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
 		}
 	}
 	if err := endLeftovers(r); err != nil {
-		t.close()
 		return "", err
 	}
 	if left, err = removeBranch(ctx, r, force); err != nil {
-		t.close()
 		return "", err
 	}
 	if !r.InPlace && r.Worktree != "" {
 		if err := errors.Join(removeTree(r.Worktree), removeHomes(s, r.Worktree)); err != nil {
-			t.close()
 			return "", err
 		}
 	}
@@ -226,10 +226,7 @@ func removeBranch(ctx context.Context, t Record, force bool) (left string, err e
 	case at != "":
 		return "branch " + t.Branch + " stays: it is checked out in " + at, nil
 	}
-	return "", repo.asks.Do(ctx, askgit.Call{
-		Read: repo.borrowed(), Write: []string{repo.common}, Patience: patience,
-		Args: []string{"--git-dir=" + repo.common, "update-ref", "--no-deref", "-d", "refs/heads/" + t.Branch, tip},
-	})
+	return "", repo.setReference(ctx, "-d", "refs/heads/"+t.Branch, tip)
 }
 
 // endLeftovers ends runs that go on in the work tree of a task though whoever has started them was killed. Where nobody was

@@ -116,12 +116,9 @@ func (p phase) run(stop Stop) (outcome, error) {
 // which then ends the child in order. The child gets a signal when this process dies. Under Linux that goes with the thread that
 // has started it (prctl(2), PR_SET_PDEATHSIG): it is to be locked meanwhile.
 func Program(death syscall.Signal, args ...string) (*exec.Cmd, error) {
-	self := "/proc/self/exe"
-	if runtime.GOOS != "linux" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return nil, err
-		}
+	self, err := programs.Self()
+	if err != nil {
+		return nil, err
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Args[0], cmd.WaitDelay, cmd.SysProcAttr = "pccrun", programs.PipeDelay, attributes(death)

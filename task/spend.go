@@ -190,10 +190,8 @@ func (m *money) follow(said agent.Usage, model string, to Reporter) {
 	if more <= 0 {
 		return
 	}
-	e := events.Spending{
-		Model: model, Input: said.Input - s.said.Input, CacheRead: said.CacheRead - s.said.CacheRead, CacheWrite: said.CacheWrite - s.said.CacheWrite, Output: said.Output - s.said.Output,
-		USD: more.Dollars(), Note: note,
-	}
+	gained := said.Since(s.said)
+	e := events.Spending{Model: model, Input: gained.Input, CacheRead: gained.CacheRead, CacheWrite: gained.CacheWrite, Output: gained.Output, USD: more.Dollars(), Note: note}
 	s.said, s.cost = said, cost
 	for i, file := range s.files {
 		before, now, err := file.Add(more)
@@ -238,7 +236,7 @@ func (m *money) event(e events.Event, to Reporter) {
 	first := s.Over && !m.over
 	m.over = m.over || s.Over
 	if !s.Over {
-		add(&m.used, agent.Usage{Input: s.Input, CacheRead: s.CacheRead, CacheWrite: s.CacheWrite, Output: s.Output, USD: s.USD, Priced: true})
+		m.used = m.used.Plus(agent.Usage{Input: s.Input, CacheRead: s.CacheRead, CacheWrite: s.CacheWrite, Output: s.Output, USD: s.USD, Priced: true})
 	}
 	m.mu.Unlock()
 	if first {
@@ -262,8 +260,7 @@ func (m *money) cost(run, all *agent.Usage) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	*run, *all = m.used, m.began
-	add(all, m.used)
+	*run, *all = m.used, m.began.Plus(m.used)
 }
 
 // spent reports whether the budget has ended the agent, and says so.

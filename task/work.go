@@ -270,20 +270,11 @@ func (w *Worked) count(end *agent.End) {
 	if end.Whole {
 		before := w.task.Conversed
 		w.task.Conversed = used
-		used = agent.Usage{
-			Input: used.Input - before.Input, CacheRead: used.CacheRead - before.CacheRead, CacheWrite: used.CacheWrite - before.CacheWrite, Output: used.Output - before.Output,
-			USD: used.USD - before.USD, Priced: used.Priced,
-		}
+		used = used.Since(before)
 	}
-	add(&w.usage, used)
-	add(&w.task.Usage, used)
+	w.usage, w.task.Usage = w.usage.Plus(used), w.task.Usage.Plus(used)
 	w.money.follow(used, end.Model, w.to)
 	w.money.cost(&w.usage, &w.task.Usage)
-}
-
-func add(sum *agent.Usage, u agent.Usage) {
-	sum.Input, sum.CacheRead, sum.CacheWrite, sum.Output = sum.Input+u.Input, sum.CacheRead+u.CacheRead, sum.CacheWrite+u.CacheWrite, sum.Output+u.Output
-	sum.USD, sum.Priced = sum.USD+u.USD, sum.Priced || u.Priced
 }
 
 // step shows what the agent did.

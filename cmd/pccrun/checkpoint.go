@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/pccrun/pccrun/task"
@@ -40,12 +38,7 @@ func checkpointVerb(args []string) int {
 		if err := task.RemoveCheckpoint(context.Background(), store, words[1]); err != nil {
 			return failSession(err)
 		}
-		if asJSON {
-			printJSON(object{{"checkpoint", words[1]}, {"removed", true}})
-		} else {
-			say("checkpoint " + words[1] + " was removed")
-		}
-		return 0
+		return result(asJSON, object{{"checkpoint", words[1]}, {"removed", true}}, say, "checkpoint "+words[1]+" was removed")
 	}
 	r, err := store.Find(words[0], top)
 	var c task.Checkpoint
@@ -55,12 +48,7 @@ func checkpointVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if asJSON {
-		printJSON(checkpointFields(&c))
-	} else {
-		printf("%s\n", c.Name)
-	}
-	return 0
+	return result(asJSON, checkpointFields(&c), printText, c.Name)
 }
 
 func checkpointFields(c *task.Checkpoint) object {
@@ -78,13 +66,9 @@ func listCheckpoints(store task.Store, asJSON bool) int {
 		printJSON(object{{"checkpoints", each(list, func(c task.Checkpoint) object { return checkpointFields(&c) })}})
 		return 0
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for i := range list {
-		c := &list[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Task, c.Agent, c.Commit[:7], printable(c.Repository))
+	var rows table
+	for _, c := range list {
+		rows.row(c.Name, c.Task, c.Agent, c.Commit[:7], c.Repository)
 	}
-	w.Flush()
-	printf("%s", b.String())
-	return 0
+	return rows.print()
 }

@@ -70,15 +70,8 @@ func count(c *leftovers.Kept) int {
 
 // discarded says what has gone.
 func discarded(c *leftovers.Kept, n int, asJSON bool) int {
-	switch {
-	case asJSON && n < 0:
-		printJSON(object{{"session", c.Entry.ID}, {"discarded", nil}})
-	case asJSON:
-		printJSON(object{{"session", c.Entry.ID}, {"discarded", n}})
-	case n < 0:
-		say("discarded: what session " + c.Entry.ID + " changed")
-	default:
-		say(fmt.Sprintf("%d discarded, none left in the overlay", n))
+	if n < 0 {
+		return result(asJSON, object{{"session", c.Entry.ID}, {"discarded", nil}}, say, "discarded: what session "+c.Entry.ID+" changed")
 	}
-	return 0
+	return result(asJSON, object{{"session", c.Entry.ID}, {"discarded", n}}, say, fmt.Sprintf("%d discarded, none left in the overlay", n))
 }

@@ -56,19 +56,13 @@ func downloadVerb(args []string) int {
 		fail(inWords(err), advice)
 		return failed
 	}
-	switch {
-	case asJSON && to != "":
-		printJSON(object{{"session", e.ID}, {"paths", n}})
-	case asJSON:
-		printJSON(object{{"session", e.ID}, {"changed", n}})
-	case to != "":
-		say(to + ": " + strconv.Itoa(n) + " paths from session " + e.ID)
-	case n > 0:
-		say(run.PathsChanged(n) + ": pccrun diff, apply or discard")
-	default:
-		say("nothing changed")
+	key, text := "changed", "nothing changed"
+	if to != "" {
+		key, text = "paths", to+": "+strconv.Itoa(n)+" paths from session "+e.ID
+	} else if n > 0 {
+		text = run.PathsChanged(n) + ": pccrun diff, apply or discard"
 	}
-	return 0
+	return result(asJSON, object{{"session", e.ID}, {key, n}}, say, text)
 }
 
 // emptyDir returns the real path of a directory that is empty or can be made, outside of a workspace.

@@ -46,6 +46,24 @@ func (d *flagDef) set(value string) error {
 	return nil
 }
 
+// through is the flag with a function in place of what it sets, which gets "" of a switch.
+func (d flagDef) through(set func(value string) error) flagDef {
+	if d.isSwitch() {
+		d.to = func() error { return set("") }
+	} else {
+		d.to = set
+	}
+	return d
+}
+
+// words are the flag with a value, as a command line has them.
+func (d *flagDef) words(value string) []string {
+	if d.isSwitch() {
+		return []string{d.name}
+	}
+	return []string{d.name, value}
+}
+
 // flags are those of a verb's own, and what each sets, as in a [flagDef]; nil for one that is read elsewhere.
 type flags map[string]any
 

@@ -66,12 +66,7 @@ func homeVerb(args []string) int {
 	}
 	switch words[0] {
 	case "size":
-		if r.json {
-			printJSON(object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"bytes", e.Size}})
-		} else {
-			printf("%s\n", homeSize(e))
-		}
-		return 0
+		return result(r.json, object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"bytes", e.Size}}, printText, homeSize(e))
 	case "reset":
 		return r.reset(dirs.State, e)
 	case "login":
@@ -179,10 +174,7 @@ func (r *homeRequest) reset(stateDir string, e *homes.Entry) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if r.json {
-		printJSON(object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"removed", true}})
-	}
-	return 0
+	return result(r.json, object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"removed", true}}, say, "")
 }
 
 // export copies something out of a home.

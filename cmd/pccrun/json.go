@@ -21,14 +21,19 @@ const schemaVersion = messages.SchemaVersion
 
 // printJSON prints a verb's result.
 func printJSON(o object) {
-	stdout.Write(append(appendJSON(nil, append(object{{"v", schemaVersion}}, o...)), '\n'))
+	var out bytes.Buffer
+	_ = json.Indent(&out, events.Marshal(append(object{{"v", schemaVersion}}, o...)), "", "  ") // it is JSON
+	stdout.Write(append(out.Bytes(), '\n'))
 }
 
-// appendJSON appends an object, indented.
-func appendJSON(b []byte, o object) []byte {
-	out := bytes.NewBuffer(b)
-	_ = json.Indent(out, events.Marshal(o), "", "  ") // it is JSON
-	return out.Bytes()
+// result prints what a verb has done, as an object or by print in words, "" for none, and returns its exit status.
+func result(asJSON bool, o object, print func(text string), words string) int {
+	if asJSON {
+		printJSON(o)
+	} else if words != "" {
+		print(words)
+	}
+	return 0
 }
 
 // MarshalJSON is for encoding/json.

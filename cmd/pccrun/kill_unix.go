@@ -25,14 +25,8 @@ func killVerb(args []string) int {
 		}
 		return nil
 	}
-	toWait := func(text string) (err error) {
-		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
-			return misuse(quote(text)+" is no duration", "e.g. 3s, 1m")
-		}
-		return nil
-	}
 	words, err := options(args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--no-download": &discard, "--keep-worktree": new(bool), // as ever: nothing but task rm removes one
-		"--signal": toSignal, "-s": toSignal, "--wait": toWait})
+		"--signal": toSignal, "-s": toSignal, "--wait": durationIn(&wait, 0, "e.g. 3s, 1m")})
 	if err == nil && all && len(words) > 0 {
 		err = misuse("kill: --all and a session contradict each other", "")
 	}

@@ -54,9 +54,6 @@ func launches(args []string) bool {
 // verbs are the whole program's, and so is a line that could name one.
 func verbs() []verb { return nil }
 
-// supervised is a word of learn, which this program has not.
-const supervised = "--supervised"
-
 // become has the whole program do what this one was asked for.
 var become = func() int { return runWhole(os.Args[1:]) }
 

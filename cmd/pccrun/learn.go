@@ -43,11 +43,6 @@ func learnRequest(args []string) (req *profiles.Request, save bool, code int) {
 	return req, save, 0
 }
 
-// supervised is how learn starts itself: the run is a process of its own, since
-// a run that root began gives root up, and could not see any more what the host
-// has.
-const supervised = "--supervised"
-
 func learnVerb(args []string) int {
 	child := len(args) > 0 && args[0] == supervised
 	if child {
@@ -204,15 +199,12 @@ func (l *lesson) change(r *refusal) {
 		r.Hint = l.policy.MakeFlag(subject, true) // a run that root began could not see that it is missing
 	}
 	before, flags := flagsOf(r.Hint)
-	switch inOwn := func(dir string) bool { return strings.HasPrefix(subject+"/", dir+"/") }; {
-	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(l.own, inOwn):
+	switch {
+	case strings.HasPrefix(r.Guarantee, "fs.") && l.isOwn(subject):
 		r.why = "it belongs to pccrun"
 		return
 	case strings.HasPrefix(r.Guarantee, "fs.") && slices.ContainsFunc(profiles.SearchedPlaces(), func(name string) bool { return strings.HasPrefix(subject+"/", l.policy.Home+"/"+name+"/") }):
 		r.why = "secrets are kept in it"
-		return
-	case strings.HasPrefix(r.Guarantee, "fs.") && l.isOwn(subject):
-		r.why = "it belongs to pccrun"
 		return
 	case r.Guarantee == string(profiles.FSHide) && r.Hint == "" && decided.Rule.Origin.Source == "flag":
 		r.why = "the flag " + decided.Rule.Origin.Key + " hides it"
@@ -526,7 +518,7 @@ func (l *lesson) save(tty *os.File) error {
 		say("learn: nothing was written")
 		return nil
 	}
-	if err := writeProfile(l.req, l.policy, l.file, l.text); err != nil {
+	if err := l.file.Write(*l.req, l.policy, l.text); err != nil {
 		return err
 	}
 	say("learn: written: " + l.file.Path + ", " + l.sum() + standsInPlace(l.policy, l.file))

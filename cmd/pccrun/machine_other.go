@@ -1,11 +1,13 @@
-//go:build !linux && !darwin
+//go:build !unix
 
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/homes"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
@@ -29,3 +31,10 @@ func machineStage(args []string) (code int, is bool) {
 	}
 	return fail(providers.StartsNone(what), providers.Elsewhere), true
 }
+
+// The verbs of what runs here: machineStage refuses them.
+var killVerb, reviewVerb, checkpointVerb, taskVerb, sandboxVerb func([]string) int
+
+func tasksAt() map[string]atWork { return nil }
+
+func (r *homeRequest) login(string, *homes.Entry) int { return failSession(errors.ErrUnsupported) }

@@ -81,6 +81,13 @@ var (
 
 const unreleased = "(devel)"
 
+// Where nothing may be executed from memory the launcher writes the whole program
+// to a file, becomes it, and tells it by a variable what to remove.
+const (
+	wholeFile     = "pccrun-whole-" // begins the names; the pid of who made it follows, and when
+	wholeVariable = "PCCRUN_WHOLE"
+)
+
 // asksHelp reports whether --help stands first, or last where no command
 // follows: who has typed half of a line and forgotten a flag puts it there.
 func asksHelp(args []string) bool {

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/pccrun/pccrun/internal/events"
-	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/sessions"
 )
 
@@ -60,13 +57,13 @@ func netTable(home sessions.Home, e sessions.Entry, denied bool) error {
 	slices.SortStableFunc(sums, func(a, b *netSum) int {
 		return cmp.Or(cmp.Compare(b.up+b.down, a.up+a.down), cmp.Compare(b.allowed+b.denied, a.allowed+a.denied), cmp.Compare(a.host, b.host))
 	})
-	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
-	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
-	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "TO ALLOW")
+	var rows table
+	rows.row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "TO ALLOW")
 	for _, s := range sums {
-		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.SizeText(s.up), messages.SizeText(s.down), printable(s.hint))
+		rows.row(s.host, itoa(s.allowed), itoa(s.failed), itoa(s.denied), sizeText(s.up), sizeText(s.down), s.hint)
 	}
-	return w.Flush()
+	rows.print()
+	return nil
 }
 
 // hostPort writes a host with its port, where an event has one.

@@ -13,6 +13,11 @@ import (
 
 const refused = messages.Refused
 
+// supervised is how learn starts itself: the run is a process of its own, since
+// a run that root began gives root up, and could not see any more what the host
+// has.
+const supervised = "--supervised"
+
 func say(text string)                       { messages.Say(text) }
 func allow(text, flags string) string       { return messages.Allow(text, flags) }
 func fail(text string, hints ...string) int { return messages.Fail(text, hints...) }
@@ -24,6 +29,7 @@ func printable(s string) string             { return messages.Printable(s) }
 func printableLine(s string) string         { return messages.PrintableLine(s) }
 func plain(s, but string) string            { return messages.PrintableExcept(s, but) }
 func printf(format string, args ...any)     { messages.Printf(format, args...) }
+func printText(line string)                 { printf("%s\n", printable(line)) }
 func isTerminal(f *os.File) bool            { return messages.IsTerminal(f) }
 func quote(s string) string                 { return strconv.Quote(s) }
 func itoa(n int64) string                   { return strconv.FormatInt(n, 10) }

@@ -46,17 +46,11 @@ type parallelLine struct {
 	keeps                     bool
 }
 
-// A parallelWord is flags of parallel-cc's, of some verbs, and what becomes of them: as in a [flagDef], or as the types below.
+// A parallelWord is flags of parallel-cc's, of some verbs, and what becomes of them, as in a [flagDef].
 type parallelWord struct {
 	of, names string
 	to        any
 }
-
-// A switchFor is pccrun's own switch, "" for what is so anyway, and a flagFor its flag with the same value.
-type (
-	switchFor string
-	flagFor   string
-)
 
 // words is the table.
 func (l *parallelLine) words() []parallelWord {
@@ -64,7 +58,7 @@ func (l *parallelLine) words() []parallelWord {
 	return []parallelWord{
 		{runs + " status", "--repo", &l.repo},
 		{of, "--session-id", &l.session},
-		{runs + " status health checkpoint", "--json", switchFor("--json")},
+		{runs + " status health checkpoint", "--json", l.turns("--json")},
 
 		// What is to be done.
 		{runs, "--prompt", &l.prompt},
@@ -74,27 +68,27 @@ func (l *parallelLine) words() []parallelWord {
 		{"run", "--reconnect", func() error { l.instead = "attach"; return nil }},
 		{"run", "--pull", func() error { l.instead = "download"; return nil }},
 		{runs, "--branch", l.branch},
-		{"resume", "--checkpoint-id", flagFor("--from")},
+		{"resume", "--checkpoint-id", l.passes("--from")},
 		{"run", "--task-file", l.fileOf("--file")},
-		{"run", "--max-concurrent", flagFor("--jobs")},
+		{"run", "--max-concurrent", l.passes("--jobs")},
 		{"run", "--output-dir", l.path(&l.results)},
-		{"run", "--multi", switchFor("")},
+		{"run", "--multi", l.turns("")},
 
 		// Where.
-		{runs, "--provider", func(name string) error { l.provider = name; return nil }},
+		{runs, "--provider", &l.provider},
 		{runs, "--e2b-template", l.at("e2b", "--e2b-template", "--image")},
 		{runs, "--daytona-target", l.at("daytona", "--daytona-target", "--region")},
 		{runs, "--docker-network", so("none", "not with a task: "+notOfTasks["--docker-network"], "")},
 		{runs, "--native-config", l.fileOf("--settings")},
 		{runs, "--sandbox-config", l.path(&l.machine)},
 		{runs, "--working-dir", so("/workspace", "inside, files have the paths that pccrun prints", "name the directory in the prompt")},
-		{runs, "--upload-repo --stream", switchFor("")},
+		{runs, "--upload-repo --stream", l.turns("")},
 		{runs, "--no-cleanup", &l.keeps},
 		{runs, "--github-token", l.githubToken},
 
 		// How.
 		{runs, "--timeout", l.timeout},
-		{runs, "--no-stream", switchFor("-q")},
+		{runs, "--no-stream", l.turns("-q")},
 		{runs, "--local-log", l.path(&l.localLog)},
 		{runs, "--on-success", func(command string) error {
 			l.note("--on-success runs inside, as --check does, and decides whether the task has succeeded")
@@ -102,34 +96,32 @@ func (l *parallelLine) words() []parallelWord {
 			return nil
 		}},
 
-		{"status", "--sandbox-only", switchFor("")},
-		{"logs", "--follow", switchFor("--follow")},
-		{"logs", "--output", switchFor("--output")},
-		{"logs", "--tail", flagFor("--tail")},
-		{"logs", "--save", flagFor("--save")},
-		{"download", "--output", flagFor("--to")},
-		{"download", "--selective", switchFor("")},
-		{"download", "--all", switchFor("--all")},
+		{"status", "--sandbox-only", l.turns("")},
+		{"logs", "--follow", l.turns("--follow")},
+		{"logs", "--output", l.turns("--output")},
+		{"logs", "--tail", l.passes("--tail")},
+		{"logs", "--save", l.passes("--save")},
+		{"download", "--output", l.passes("--to")},
+		{"download", "--selective", l.turns("")},
+		{"download", "--all", l.turns("--all")},
 		{"download", "--filter", func(list string) error {
 			for glob := range strings.SplitSeq(list, ",") {
 				l.give("--filter", strings.TrimSpace(glob))
 			}
 			return nil
 		}},
-		{"kill", "--no-download", switchFor("--no-download")},
-		{"kill", "--keep-worktree", switchFor("")}, // nothing but task rm removes one
+		{"kill", "--no-download", l.turns("--no-download")},
+		{"kill", "--keep-worktree", l.turns("")}, // nothing but task rm removes one
 	}
 }
 
-// def is a flag that the table has.
-func (l *parallelLine) def(name string, to any) flagDef {
-	switch is := to.(type) {
-	case switchFor:
-		to = func() error { l.give(string(is)); return nil }
-	case flagFor:
-		to = func(value string) error { l.give(string(is), value); return nil }
-	}
-	return flagDef{name: name, to: to}
+// turns is for a switch, and passes for a flag with the same value, that pccrun has under a name of its own: "" for what is so anyway.
+func (l *parallelLine) turns(flag string) func() error {
+	return func() error { l.give(flag); return nil }
+}
+
+func (l *parallelLine) passes(flag string) func(string) error {
+	return func(value string) error { l.give(flag, value); return nil }
 }
 
 // defs are the flags of the verb: of a run those of a task too, as far as the table has no other meaning for them.
@@ -137,7 +129,7 @@ func (l *parallelLine) defs() (defs []flagDef) {
 	for _, w := range l.words() {
 		if slices.Contains(strings.Fields(w.of), l.verb) {
 			for name := range strings.FieldsSeq(w.names) {
-				defs = append(defs, l.def(name, w.to))
+				defs = append(defs, flagDef{name: name, to: w.to})
 			}
 		}
 	}
@@ -145,14 +137,9 @@ func (l *parallelLine) defs() (defs []flagDef) {
 		return defs
 	}
 	for _, d := range (&manyLine{}).defs() {
-		if slices.Contains(flagNames(defs), d.name) {
-			continue
+		if !slices.Contains(flagNames(defs), d.name) {
+			defs = append(defs, d.through(func(value string) error { l.give(d.words(value)...); return nil }))
 		}
-		var to any = flagFor(d.name)
-		if d.isSwitch() {
-			to = switchFor(d.name)
-		}
-		defs = append(defs, l.def(d.name, to))
 	}
 	return defs
 }

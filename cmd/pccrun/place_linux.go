@@ -33,9 +33,6 @@ func Main(args []string) int {
 
 func verbs() []verb { return nil }
 
-// supervised is a word of learn, which this program has not.
-const supervised = "--supervised"
-
 // become is nil: no other program does what this one is asked for.
 var become func() int
 

@@ -7,38 +7,36 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/run"
 )
 
 func profileVerb(args []string) int {
-	if len(args) == 0 {
-		return fail("profile: want list, show, check, allow or schema", "see pccrun help profile")
-	}
-	switch args[0] {
-	case "list":
-		return profileList(args[1:])
-	case "show":
-		return profileShow(args[1:])
-	case "check":
-		return profileCheck(args[1:])
-	case "allow":
-		return profileAllow(args[1:])
-	case "schema":
-		if len(args) > 1 {
-			return fail("unexpected argument "+quote(args[1]), "there is one schema, of all profiles; pccrun profile show NAME shows one")
-		}
-		printf("%s", profiles.Schema())
-		return 0
-	}
+	own := map[string]func([]string) int{"list": profileList, "show": profileShow, "check": profileCheck, "allow": profileAllow, "schema": profileSchema}
 	hint := "want list, show, check, allow or schema"
-	if near := profiles.Nearest(args[0], []string{"list", "show", "check", "allow", "schema"}); near != "" {
+	if len(args) == 0 {
+		return fail("profile: "+hint, "see pccrun help profile")
+	}
+	if verb := own[args[0]]; verb != nil {
+		return verb(args[1:])
+	}
+	if near := profiles.Nearest(args[0], slices.Sorted(maps.Keys(own))); near != "" {
 		hint = "did you mean pccrun profile " + near + "? " + hint
 	}
 	return fail("profile: unknown verb "+quote(args[0]), hint)
+}
+
+func profileSchema(args []string) int {
+	if len(args) > 0 {
+		return fail("unexpected argument "+quote(args[0]), "there is one schema, of all profiles; pccrun profile show NAME shows one")
+	}
+	printf("%s", profiles.Schema())
+	return 0
 }
 
 // queryRequest reads the command line of a verb that asks about a policy:
@@ -181,6 +179,46 @@ func profileShow(args []string) int {
 		printJSON(policyObject(p))
 	} else {
 		printPolicy(p)
+	}
+	return 0
+}
+
+// showWhy prints what made up a policy, and why: pccrun help environment lists the variables that pccrun reads.
+func showWhy(req *profiles.Request, p *profiles.Policy) int {
+	dirs, err := state.Find(req.Host.Getenv, p.Home)
+	if err != nil {
+		return failWith(err)
+	}
+	var set []string
+	for _, e := range req.Host.Environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "PCCRUN_") && name != "PCCRUN_LAUNCHER" || strings.HasPrefix(name, "PARALLEL_CC_") || strings.HasPrefix(name, "XDG_") && strings.HasSuffix(name, "_HOME") {
+			set = append(set, name)
+		}
+	}
+	provider, by, err := run.Chosen(req)
+	if err != nil {
+		return fail(inWords(err), profiles.Hint(err))
+	}
+	if req.JSON {
+		printJSON(object{
+			{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home}, {"provider", provider},
+			{"layers", p.Layers}, {"variables", set}, {"config_dir", dirs.Config}, {"state_dir", dirs.State}, {"cache_dir", dirs.Cache},
+		})
+		return 0
+	}
+	for _, row := range [...][2]string{
+		{"profile", p.Profile + ", picked by " + p.PickedBy}, {"workspace", p.Workspace}, {"starts in", p.WorkDir}, {"home", p.Home}, {"provider", provider + ", picked by " + by},
+		{"profiles", dirs.Config + "/profiles"}, {"sessions", dirs.State}, {"caches", dirs.Cache}, {"variables", cmp.Or(strings.Join(set, ", "), "none")},
+	} {
+		printf("%-10s %s\n", row[0], printable(row[1]))
+	}
+	for i, l := range p.Layers {
+		title := ""
+		if i == 0 {
+			title = "rules from"
+		}
+		printf("%-10s %s\n", title, printable(l))
 	}
 	return 0
 }

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"path"
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -61,7 +59,7 @@ func profileAllow(args []string) int {
 			return fail("profile allow: "+e.Key+": still denied: "+strings.Join(after.Warnings, "; "), "")
 		}
 	}
-	if err := writeProfile(&req, policy, file, text); err != nil {
+	if err := file.Write(req, policy, text); err != nil {
 		failSession(err)
 		return refused
 	}
@@ -74,11 +72,7 @@ func profileAllow(args []string) int {
 
 // amended is a profile's file with edits made, and the policy of a request as it would be then.
 func amended(req profiles.Request, policy *profiles.Policy, file *profiles.File, edits []profiles.Edit) (text string, after *profiles.Policy, err error) {
-	base := ""
-	if file.New {
-		base = policy.Profile
-	}
-	if text, err = profiles.Amend(file.Path, file.Text, base, edits); err != nil {
+	if text, err = file.Amended(policy, edits); err != nil {
 		return "", nil, err
 	}
 	req.Draft = &profiles.Draft{Path: file.Path, Text: text}
@@ -93,23 +87,6 @@ func holdsRule(p *profiles.Policy, list, text string) bool {
 		from = p.Network.Local
 	}
 	return slices.ContainsFunc(from, func(r profiles.NetRule) bool { return r.Text == text })
-}
-
-// writeProfile writes a profile, whole or not at all, if it is still what was read.
-func writeProfile(req *profiles.Request, policy *profiles.Policy, file *profiles.File, text string) error {
-	root, err := state.Open(path.Dir(file.Path), policy.Workspace)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	now, err := profiles.FileOf(*req, policy)
-	if err != nil {
-		return err
-	}
-	if now.Text != file.Text {
-		return misuse(file.Path+": changed while pccrun edited it, and was not written", "run it again")
-	}
-	return state.WriteFile(root, path.Base(file.Path), []byte(text), state.Durable)
 }
 
 // standsInPlace says what a profile that is new does to the built-in one of its name.

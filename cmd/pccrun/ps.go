@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/sessions"
@@ -44,19 +43,17 @@ func psVerb(args []string) int {
 	if len(shown) == 0 {
 		return 0
 	}
-	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
-	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
-	row("SESSION", "STATE", "AGE", "LEFT", "COST", "PID", "PROFILE", "WORKSPACE", "COMMAND")
+	var rows table
+	rows.row("SESSION", "STATE", "AGE", "LEFT", "COST", "PID", "PROFILE", "WORKSPACE", "COMMAND")
 	for _, e := range shown {
 		if e.State == sessions.Unknown {
-			row(e.ID, string(e.State), "", "", "", "", "", "", printable(e.Cause))
+			rows.row(e.ID, string(e.State), "", "", "", "", "", "", e.Cause)
 			continue
 		}
 		doing := newDoing(home, e, tasks)
-		row(e.ID, sessionStatus(e), ago(time.Since(e.Started)), doing.left(), doing.cost(), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), doing.what())
+		rows.row(e.ID, sessionStatus(e), ago(time.Since(e.Started)), doing.left(), doing.cost(), strconv.Itoa(e.Launcher.Pid), e.Profile, e.Workspace, doing.what())
 	}
-	_ = w.Flush()
-	return 0
+	return rows.print()
 }
 
 // sessionStatus is how a session stands, in a few words.

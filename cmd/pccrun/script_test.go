@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -307,7 +308,7 @@ func FuzzFlags(f *testing.F) {
 }
 
 func TestJSON(t *testing.T) {
-	got := string(appendJSON(nil, object{
+	got := string(events.Marshal(object{
 		{"s", "a\"\\\x00\u009bé\xff"}, {"n", -1}, {"big", int64(1 << 60)}, {"yes", true}, {"no", nil},
 		{"list", []string{"x"}}, {"none", []string(nil)}, {"objects", []object{{{"a", 1}}, {}}}, {"nothing", []object(nil)},
 	}))

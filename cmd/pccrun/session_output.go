@@ -7,12 +7,31 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 )
+
+// A table is rows of cells, to be printed in columns.
+type table struct{ text strings.Builder }
+
+func (t *table) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable(cell)
+	}
+	t.text.WriteString(strings.Join(cells, "\t") + "\n")
+}
+
+// print prints it, and returns the verb's exit status.
+func (t *table) print() int {
+	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
+	_, _ = io.WriteString(w, t.text.String())
+	_ = w.Flush() // standard output remembers an error
+	return 0
+}
 
 // sessionObject is a session as --json shows it.
 func sessionObject(e sessions.Entry) object {

@@ -109,12 +109,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		}
 		return failSession(errors.Join(err, state.RemoveAll(root, temp)))
 	}
-	if asJSON {
-		printJSON(object{{"snapshot", name}, {"session", c.Entry.ID}})
-	} else {
-		printf("%s\n", name)
-	}
-	return 0
+	return result(asJSON, object{{"snapshot", name}, {"session", c.Entry.ID}}, printText, name)
 }
 
 func listSnapshots(dir string, asJSON bool) int {
@@ -168,10 +163,5 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if asJSON {
-		printJSON(object{{"snapshot", name}, {"removed", true}})
-	} else {
-		say("snapshot " + name + " was removed")
-	}
-	return 0
+	return result(asJSON, object{{"snapshot", name}, {"removed", true}}, say, "snapshot "+name+" was removed")
 }

@@ -194,15 +194,12 @@ type givenFlag struct {
 	kept  bool   // given with an earlier order: its value is as for a run in the work tree
 }
 
-// words are the flag as for a run in the work tree.
-func (g *givenFlag) words(cwd, workspace string) []string {
-	switch {
-	case g.isSwitch():
-		return []string{g.name}
-	case g.kept:
-		return []string{g.name, g.value}
+// there are its words as for a run in the work tree.
+func (g *givenFlag) there(cwd, workspace string) []string {
+	if g.kept {
+		return g.words(g.value)
 	}
-	return []string{g.name, pathThere(&g.flagDef, g.value, cwd, workspace)}
+	return g.words(pathThere(&g.flagDef, g.value, cwd, workspace))
 }
 
 // ownFlags are those that a run has not, or has otherwise.
@@ -212,26 +209,38 @@ func (t *taskLine) ownFlags() flags {
 		"--agent": &t.agent, "--model": &o.Model, "--prompt-file": &t.file, "--name": &t.name, "--continue": &t.next, "--worktree": &t.worktree, "--notify": &t.notify, "--base": &o.Base, "--from": &o.From,
 		"--prepare": &o.Prepare, "--prepare-allow": func(host string) error { o.PrepareAllow = append(o.PrepareAllow, host); return nil }, "--check": &o.Check, "--until": &o.Until, "--commit": &t.commit, "--git-user": &o.User.Name, "--git-email": &o.User.Email,
 		"--skip-claude-update": &o.SkipsUpdate, "--in-place": &o.InPlace, "--dirty": &o.Dirty, "--forget-flags": &t.forget, "--json": &t.json, "-q": &t.quiet, "--detach": &t.detach, "--dry-run": &t.dryRun, "--try": &t.tries,
-		"--timeout": func(text string) (err error) {
-			if o.Timeout, err = time.ParseDuration(text); err != nil || o.Timeout <= 0 {
-				return misuse(quote(text)+" is no duration", "e.g. 20m, 1h")
-			}
-			return nil
-		},
-		"--budget": func(text string) (err error) {
-			if o.Budget, err = spending.ParseUSD(text); err != nil {
-				return misuse(quote(text)+": "+err.Error(), "")
-			}
-			return nil
-		},
-		"--max-runs": func(text string) (err error) {
-			if o.MaxRuns, err = strconv.Atoi(text); err != nil || o.MaxRuns < 1 || o.MaxRuns > mostRuns {
-				return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(mostRuns), "")
-			}
-			return nil
-		},
+		"--timeout": durationIn(&o.Timeout, 1, "e.g. 20m, 1h"), "--budget": dollarsIn(&o.Budget), "--max-runs": numberIn(&o.MaxRuns, mostRuns),
 		"--spending": func(path string) (err error) { o.Spending, err = filepath.Abs(path); return err },
 		"--profile":  func(name string) error { t.request.Profile, o.Profile = name, name; return nil },
+	}
+}
+
+// durationIn, dollarsIn and numberIn put the value of a flag where it is to be: a duration that is no shorter than least, a budget,
+// and a number from 1 to most.
+func durationIn(to *time.Duration, least time.Duration, example string) func(string) error {
+	return func(text string) (err error) {
+		if *to, err = time.ParseDuration(text); err != nil || *to < least {
+			return misuse(quote(text)+" is no duration", example)
+		}
+		return nil
+	}
+}
+
+func dollarsIn(to *spending.USD) func(string) error {
+	return func(text string) (err error) {
+		if *to, err = spending.ParseUSD(text); err != nil {
+			return misuse(quote(text)+": "+err.Error(), "")
+		}
+		return nil
+	}
+}
+
+func numberIn(to *int, most int) func(string) error {
+	return func(text string) (err error) {
+		if *to, err = strconv.Atoi(text); err != nil || *to < 1 || *to > most {
+			return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(most), "")
+		}
+		return nil
 	}
 }
 
@@ -274,26 +283,18 @@ func (t *taskLine) runFlagsOf() (defs []flagDef) {
 		if own[d.name] != nil {
 			continue
 		}
-		is := d
-		if why := notOfTasks[d.name]; why != "" {
-			refuse := func() error { return misuse("not with a task", why) }
-			if d.to = any(refuse); !is.isSwitch() {
-				d.to = func(string) error { return refuse() }
+		defs = append(defs, d.through(func(value string) error {
+			if why := notOfTasks[d.name]; why != "" {
+				return misuse("not with a task", why)
 			}
-		} else if is.isSwitch() {
-			d.to = func() error { t.given = append(t.given, givenFlag{flagDef: is}); return is.set("") }
-		} else {
-			d.to = func(value string) error {
-				if !slices.Contains(placeFlags, is.name) {
-					t.given = append(t.given, givenFlag{flagDef: is, value: value})
-				}
-				if err := checkTaskFlag(is.name, value); err != nil {
-					return err
-				}
-				return is.set(value)
+			if !slices.Contains(placeFlags, d.name) {
+				t.given = append(t.given, givenFlag{flagDef: d, value: value})
 			}
-		}
-		defs = append(defs, d)
+			if err := checkTaskFlag(d.name, value); err != nil {
+				return err
+			}
+			return d.set(value)
+		}))
 	}
 	return defs
 }
@@ -305,7 +306,7 @@ func (t *taskLine) goOn(rest []string) (args []string, err error) {
 		kept = task.Kept{}
 	}
 	about := func(g *givenFlag) string {
-		words := g.words(t.request.Host.Cwd, workspace)
+		words := g.there(t.request.Host.Cwd, workspace)
 		i := slices.IndexFunc(profiles.Flags[:], func(f profiles.Flag) bool { return f.Name == g.name })
 		return profiles.Flags[i].About(words[len(words)-1])
 	}
@@ -315,7 +316,7 @@ func (t *taskLine) goOn(rest []string) (args []string, err error) {
 	}
 	defs := runFlags(&t.request)
 	for i, d := range defs {
-		takes := func(value string) error {
+		defs[i] = d.through(func(value string) error {
 			g := givenFlag{d, value, true}
 			if now[about(&g)] {
 				return nil
@@ -325,10 +326,7 @@ func (t *taskLine) goOn(rest []string) (args []string, err error) {
 				value = filepath.Join(workspace, value)
 			}
 			return d.set(value)
-		}
-		if defs[i].to = any(takes); d.isSwitch() {
-			defs[i].to = func() error { return takes("") }
-		}
+		})
 	}
 	_, _, _, err = parse(kept.Flags, defs)
 	o.Profile, o.Timeout = cmp.Or(o.Profile, kept.Profile), cmp.Or(o.Timeout, kept.Timeout)
@@ -548,7 +546,7 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 		return err
 	}
 	for i := range t.given {
-		o.Flags = append(o.Flags, t.given[i].words(t.request.Host.Cwd, here)...)
+		o.Flags = append(o.Flags, t.given[i].there(t.request.Host.Cwd, here)...)
 	}
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"github.com/pccrun/pccrun/internal/spending"
@@ -50,36 +49,21 @@ const ownTrees = "tasks that work at once need work trees of their own"
 func (m *manyLine) defs() (defs []flagDef) {
 	own := flags{
 		"--file": &m.file, "--fail-fast": &m.failFast, "--json": &m.json, "-q": &m.quiet,
-		"--results": func(path string) error { m.results = append(m.results, path); return nil },
-		"--total-budget": func(text string) (err error) {
-			if m.budget, err = spending.ParseUSD(text); err != nil {
-				return misuse(quote(text)+": "+err.Error(), "")
-			}
-			return nil
-		},
-		"--jobs": func(text string) (err error) {
-			if m.jobs, err = strconv.Atoi(text); err != nil || m.jobs < 1 || m.jobs > many.MostJobs {
-				return misuse(quote(text)+": want a number from 1 to "+strconv.Itoa(many.MostJobs), "")
-			}
-			return nil
-		},
+		"--results":      func(path string) error { m.results = append(m.results, path); return nil },
+		"--total-budget": dollarsIn(&m.budget), "--jobs": numberIn(&m.jobs, many.MostJobs),
 	}
 	defs = own.defs()
 	for _, d := range (&taskLine{}).runFlagsOf() {
-		is := d
-		switch why := notOfMany[d.name]; {
-		case own[d.name] != nil:
+		if own[d.name] != nil {
 			continue
-		case why != "" && is.isSwitch():
-			d.to = func() error { return misuse("not with --file", why) }
-		case why != "":
-			d.to = func(string) error { return misuse("not with --file", why) }
-		case is.isSwitch():
-			d.to = func() error { m.flags = append(m.flags, is.name); return is.set("") }
-		default:
-			d.to = func(value string) error { m.flags = append(m.flags, is.name, value); return is.set(value) }
 		}
-		defs = append(defs, d)
+		defs = append(defs, d.through(func(value string) error {
+			if why := notOfMany[d.name]; why != "" {
+				return misuse("not with --file", why)
+			}
+			m.flags = append(m.flags, d.words(value)...)
+			return d.set(value)
+		}))
 	}
 	return defs
 }

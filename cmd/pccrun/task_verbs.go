@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -117,20 +117,17 @@ func taskList(args []string) int {
 		say("no tasks here" + map[bool]string{false: " (--all lists those of other repositories)"}[all])
 		return 0
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tAGENT\tSTATE\tTIME\tCOST\tFILES\tBRANCH")
+	var rows table
+	rows.row("NAME", "AGENT", "STATE", "TIME", "COST", "FILES", "BRANCH")
 	for i := range views {
 		v := &views[i]
 		cost := "–"
 		if v.Usage.Priced {
 			cost = fmt.Sprintf("$%.2f", v.Usage.USD)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", v.Name, v.Agent, taskState(v), sinceText(v.Spent), cost, v.Changes.Files, v.Branch)
+		rows.row(v.Name, v.Agent, taskState(v), sinceText(v.Spent), cost, strconv.Itoa(v.Changes.Files), v.Branch)
 	}
-	w.Flush()
-	printf("%s", b.String())
-	return 0
+	return rows.print()
 }
 
 func taskShow(args []string) int {
@@ -216,25 +213,16 @@ const stopWait = time.Minute
 func taskStop(args []string) int {
 	var force, asJSON bool
 	wait := stopWait
-	store, r, err := oneTask("stop", args, flags{"--force": &force, "--json": &asJSON, "--wait": func(text string) (err error) {
-		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
-			return misuse(quote(text)+" is no duration", "e.g. 30s, 2m")
-		}
-		return nil
-	}})
+	store, r, err := oneTask("stop", args, flags{"--force": &force, "--json": &asJSON, "--wait": durationIn(&wait, 0, "e.g. 30s, 2m")})
 	if err == nil {
 		done := slow("waiting for task " + r.Name + " to end")
 		err = task.End(store, r, wait, force)
 		done()
 	}
 	if err != nil {
-		failSession(err)
-		return failed
+		return failSession(err)
 	}
-	if asJSON {
-		printJSON(object{{"stopped", []string{r.Name}}})
-	}
-	return 0
+	return result(asJSON, object{{"stopped", []string{r.Name}}}, say, "")
 }
 
 func taskRemove(args []string) int {
@@ -245,16 +233,12 @@ func taskRemove(args []string) int {
 	}
 	left, err := task.Remove(context.Background(), store, r, force)
 	if err != nil {
-		failSession(err)
-		return failed
+		return failSession(err)
 	}
 	if left != "" {
 		say(left)
 	}
-	if asJSON {
-		printJSON(object{{"removed", []string{r.Name}}, {"left", left}})
-	}
-	return 0
+	return result(asJSON, object{{"removed", []string{r.Name}}, {"left", left}}, say, "")
 }
 
 func taskClean(args []string) int {
@@ -271,14 +255,9 @@ func taskClean(args []string) int {
 		return failSession(err)
 	}
 	removed, err := task.Clean(context.Background(), store, list)
-	if asJSON {
-		printJSON(object{{"removed", removed}})
-	} else {
-		say(fmt.Sprintf("removed %d of %d tasks: those that are merged, or have changed nothing", len(removed), len(list)))
-	}
+	code := result(asJSON, object{{"removed", removed}}, say, fmt.Sprintf("removed %d of %d tasks: those that are merged, or have changed nothing", len(removed), len(list)))
 	if err != nil {
-		failSession(err)
-		return failed
+		code = failSession(err)
 	}
-	return 0
+	return code
 }

@@ -66,12 +66,7 @@ func trustProgram(finder *programs.Finder, program string, revoke, asJSON bool) 
 	if err != nil {
 		return failSession(err)
 	}
-	if asJSON {
-		printJSON(object{{"program", real}, {key, true}})
-	} else {
-		printf("%s: %s\n", printable(real), did)
-	}
-	return 0
+	return result(asJSON, object{{"program", real}, {key, true}}, printText, real+": "+did)
 }
 
 func addTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
@@ -131,12 +126,7 @@ func revokeTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if asJSON {
-		printJSON(object{{"workspace", workspace}, {"revoked", true}})
-	} else {
-		printf("%s: not trusted any more\n", printable(workspace))
-	}
-	return 0
+	return result(asJSON, object{{"workspace", workspace}, {"revoked", true}}, printText, workspace+": not trusted any more")
 }
 
 func listTrust(trust profiles.Trust, finder *programs.Finder, asJSON bool) int {

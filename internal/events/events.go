@@ -21,27 +21,6 @@ const Version = 1
 // Type names what an event is about.
 type Type string
 
-// The types.
-const (
-	TypeStart       Type = "session.start"
-	TypePlan        Type = "plan"
-	TypeRunning     Type = "running"
-	TypeWarning     Type = "warning"
-	TypeRefused     Type = "refused"
-	TypeDenial      Type = "denial"
-	TypeHidden      Type = "hidden"
-	TypeNetDecision Type = "net.decision"
-	TypeNetClosed   Type = "net.closed"
-	TypeOOM         Type = "oom"
-	TypeTimeout     Type = "timeout"
-	TypeSpending    Type = "spending"
-	TypeChanged     Type = "changed"
-	TypeExec        Type = "exec"
-	TypeExecEnd     Type = "exec.end"
-	TypeDropped     Type = "dropped"
-	TypeExit        Type = "exit"
-)
-
 // An Event is one of the structures of this package.
 type Event interface {
 	Type() Type
@@ -238,20 +217,20 @@ type Change struct {
 	Kind string `json:"kind"` // "review", "stashed", "inert", "keys"
 }
 
-func (Start) Type() Type       { return TypeStart }
-func (Plan) Type() Type        { return TypePlan }
-func (Running) Type() Type     { return TypeRunning }
-func (Warning) Type() Type     { return TypeWarning }
-func (Refused) Type() Type     { return TypeRefused }
-func (Denial) Type() Type      { return TypeDenial }
-func (Hidden) Type() Type      { return TypeHidden }
-func (NetDecision) Type() Type { return TypeNetDecision }
-func (NetClosed) Type() Type   { return TypeNetClosed }
-func (OOM) Type() Type         { return TypeOOM }
-func (Timeout) Type() Type     { return TypeTimeout }
-func (Spending) Type() Type    { return TypeSpending }
-func (Changed) Type() Type     { return TypeChanged }
-func (Exec) Type() Type        { return TypeExec }
-func (ExecEnd) Type() Type     { return TypeExecEnd }
-func (Dropped) Type() Type     { return TypeDropped }
-func (Exit) Type() Type        { return TypeExit }
+func (Start) Type() Type       { return "session.start" }
+func (Plan) Type() Type        { return "plan" }
+func (Running) Type() Type     { return "running" }
+func (Warning) Type() Type     { return "warning" }
+func (Refused) Type() Type     { return "refused" }
+func (Denial) Type() Type      { return "denial" }
+func (Hidden) Type() Type      { return "hidden" }
+func (NetDecision) Type() Type { return "net.decision" }
+func (NetClosed) Type() Type   { return "net.closed" }
+func (OOM) Type() Type         { return "oom" }
+func (Timeout) Type() Type     { return "timeout" }
+func (Spending) Type() Type    { return "spending" }
+func (Changed) Type() Type     { return "changed" }
+func (Exec) Type() Type        { return "exec" }
+func (ExecEnd) Type() Type     { return "exec.end" }
+func (Dropped) Type() Type     { return "dropped" }
+func (Exit) Type() Type        { return "exit" }

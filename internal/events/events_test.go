@@ -82,7 +82,7 @@ func TestNothingIsForged(t *testing.T) {
 		r, err := Parse(b)
 		require.NoError(t, err)
 		require.Equal(t, strings.ToValidUTF8(evil, "\ufffd"), strings.ReplaceAll(r.Event.(Start).Workspace, "\ufffd\ufffd\ufffd", "\ufffd"))
-		require.Equal(t, TypeStart, r.Type)
+		require.Equal(t, Start{}.Type(), r.Type)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestLog(t *testing.T) {
 		require.Equal(t, uint64(i), r.Seq)
 		types = append(types, r.Type)
 	}
-	require.Equal(t, []Type{TypeStart, TypeDenial, TypeNetDecision, TypeDenial, TypeNetDecision, TypeDenial, TypeExit}, types)
+	require.Equal(t, []Type{Start{}.Type(), Denial{}.Type(), NetDecision{}.Type(), Denial{}.Type(), NetDecision{}.Type(), Denial{}.Type(), Exit{}.Type()}, types)
 	require.True(t, all.closed && denials.closed)
 	require.Len(t, denials.records(t), 3)
 	total, distinct := l.Denied()
@@ -440,8 +440,8 @@ func TestFlood(t *testing.T) {
 	require.Greater(t, same, int64(often/2), "the last doubling at least")
 	require.Greater(t, allowed, int64(500), "connections are told, though refusals are not any more")
 	require.NotZero(t, dropped, "and what is missing is told")
-	require.Contains(t, last[len(last)-4:], TypeWarning)
-	require.Equal(t, TypeExit, last[len(last)-1])
+	require.Contains(t, last[len(last)-4:], Warning{}.Type())
+	require.Equal(t, Exit{}.Type(), last[len(last)-1])
 
 	var few buffer
 	l = NewLog("s", Sink{Name: "all", Max: 1 << 20, Open: func() (io.WriteCloser, error) { return &few, nil }})

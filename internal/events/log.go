@@ -36,7 +36,7 @@ func Denials(w io.WriteCloser) Sink {
 		Name:   "denials",
 		Open:   func() (io.WriteCloser, error) { return w, nil },
 		Prompt: true, // who was refused looks there next
-		Only:   []Type{TypeDenial},
+		Only:   []Type{Denial{}.Type()},
 		Max:    1 << 20,
 	}
 }
@@ -201,7 +201,8 @@ func (q *queue) put(l *Log, at time.Time, e Event, line []byte) {
 		}
 		room = min(room, all-q.total)
 	}
-	if t := e.Type(); t == TypeExit || t == TypeRefused || t == TypeTimeout || t == TypeOOM {
+	switch e.(type) {
+	case Exit, Refused, Timeout, OOM:
 		room += reserve
 	}
 	if int64(len(line)) > room {

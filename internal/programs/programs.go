@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +76,14 @@ func (p *Program) Command(ctx context.Context, args ...string) *exec.Cmd {
 // PipeDelay is how long a program that has ended is waited for on account of its pipes: a sandbox that is cloned meanwhile has
 // copies of their ends, until it executes the command, for which it may have to wait as long.
 const PipeDelay = time.Second
+
+// Self is a path by which this program starts itself, whatever has come to where it lay.
+func Self() (string, error) {
+	if runtime.GOOS == "linux" {
+		return "/proc/self/exe", nil
+	}
+	return os.Executable()
+}
 
 // Find returns the first program of PATH that passes, or that of an absolute path. more says which
 // variables it gets beside those that each program gets; nil for none. The error says what mends it.

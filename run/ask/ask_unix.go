@@ -6,16 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/internal/state"
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // Timeout is how long a question stands. Nobody's answer is no.
@@ -23,19 +20,18 @@ const Timeout = time.Minute
 
 // An Asker puts the questions of a run, once it is [Asker.At] a terminal.
 type Asker struct {
-	profile string // of the run: a name, or a path
-	config  string // the user's directory for configuration
-	work    string // the workspace
-	root    bool   // started as root: the rights to write what is root's are gone by the time of an answer
+	req    profiles.Request
+	policy *profiles.Policy
+	root   bool // started as root: the rights to write what is root's are gone by the time of an answer
 
 	ready  chan struct{}
 	relay  *terminal.Relay // valid once ready is closed
 	failed error           // see [Asker.Failed]
 }
 
-// New returns who asks for a run in a workspace, with a profile. config is the user's directory for configuration.
-func New(profile, config, workspace string, root bool) *Asker {
-	return &Asker{profile: profile, config: config, work: workspace, root: root, ready: make(chan struct{})}
+// New returns who asks for the run of a request, by its policy.
+func New(req profiles.Request, policy *profiles.Policy, root bool) *Asker {
+	return &Asker{req: req, policy: policy, root: root, ready: make(chan struct{})}
 }
 
 // At says at which terminal the command is.
@@ -60,7 +56,7 @@ func (a *Asker) Ask(ctx context.Context, host string, port uint16) netproxy.Perm
 	if port != 80 && port != 443 {
 		rule += ":" + strconv.Itoa(int(port))
 	}
-	file, content, err := a.widened(rule)
+	file, text, err := a.widened(rule)
 	keys, always := "osn", ""
 	if err == nil {
 		keys, always = "osan", ", [a]lways"
@@ -78,67 +74,20 @@ func (a *Asker) Ask(ctx context.Context, host string, port uint16) netproxy.Perm
 		return netproxy.Refuse
 	}
 	// What is written is shown first; who does not want it keeps the session's.
-	key, err = a.relay.Ask(ctx, "pccrun: write "+rule+" into "+filepath.Join(a.profiles(), file)+"? [y]es, [n]o\n\n"+content, "yn")
+	key, err = a.relay.Ask(ctx, "pccrun: write "+rule+" into "+file.Path+"? [y]es, [n]o\n\n"+text, "yn")
 	if err == nil && key == 'y' {
-		a.failed = a.write(file, content)
+		a.failed = file.Write(a.req, a.policy, text)
 	}
 	return netproxy.Session
 }
 
-func (a *Asker) profiles() string { return filepath.Join(a.config, "profiles") }
-
-// widened returns the user's profile with one host more: its name and content.
-// A file that somebody wrote by hand is not for a program to change.
-func (a *Asker) widened(rule string) (file, content string, err error) {
-	if a.root {
-		return "", "", errors.New("root's profile")
+// widened returns the user's own profile, and its text with one host more. One that is named by its path may be of the repository.
+func (a *Asker) widened(rule string) (file *profiles.File, text string, err error) {
+	if a.root || strings.ContainsAny(a.policy.Profile, "/.") {
+		return nil, "", errors.New("the profile is not the user's own")
 	}
-	if strings.ContainsAny(a.profile, "/.") {
-		return "", "", fmt.Errorf("profile %s: named by its path", a.profile)
+	if file, err = profiles.FileOf(a.req, a.policy); err == nil {
+		text, err = file.Amended(a.policy, []profiles.Edit{{Keys: []string{"network", "allow"}, Key: rule}})
 	}
-	file = a.profile + ".jsonc"
-	old, err := os.ReadFile(filepath.Join(a.profiles(), file))
-	var hosts []string
-	switch {
-	case os.IsNotExist(err):
-	case err != nil:
-		return "", "", err
-	default:
-		for line := range strings.Lines(string(old)) {
-			host, ok := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), ","), `      "`)
-			if ok {
-				hosts = append(hosts, strings.TrimSuffix(host, `"`))
-			}
-		}
-		if string(old) != allowing(a.profile, hosts) {
-			return "", "", fmt.Errorf("%s: pccrun changes only a file that it wrote", file)
-		}
-	}
-	if !slices.Contains(hosts, rule) {
-		hosts = append(hosts, rule)
-	}
-	return file, allowing(a.profile, hosts), nil
-}
-
-// allowing is the text of a profile that adds hosts to another of its name.
-func allowing(profile string, hosts []string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "{\n  \"extends\": %q,\n  \"network\": {\n    \"allow\": [\n", profile)
-	for i, h := range hosts {
-		comma := ","
-		if i == len(hosts)-1 {
-			comma = ""
-		}
-		fmt.Fprintf(&b, "      %q%s\n", h, comma)
-	}
-	return b.String() + "    ]\n  }\n}\n"
-}
-
-func (a *Asker) write(file, content string) error {
-	root, err := state.Open(a.profiles(), a.work)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return state.WriteFile(root, file, []byte(content), state.Durable)
+	return file, text, err
 }

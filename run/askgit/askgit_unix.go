@@ -59,12 +59,9 @@ func (g *Git) with(do func(home string, git *programs.Program) error) error {
 
 // sandboxed returns this program, which runs git in a sandbox.
 func sandboxed(dir string, flags, git []string) (*exec.Cmd, error) {
-	self := "/proc/self/exe"
-	if runtime.GOOS != "linux" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return nil, err
-		}
+	self, err := programs.Self()
+	if err != nil {
+		return nil, err
 	}
 	cmd := exec.Command(self, slices.Concat([]string{"run", "-q", "--provider", "native"}, flags, []string{"--"}, git)...)
 	cmd.Args[0], cmd.Dir, cmd.WaitDelay = "pccrun", dir, programs.PipeDelay
@@ -147,7 +144,7 @@ func Names(workspace, dir string, paths []string, args ...string) []string {
 	if err != nil {
 		return nil
 	}
-	out := &bounded{}
+	out := &Output{Room: maxGit}
 	cmd.Stdout = out
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil
@@ -197,7 +194,7 @@ func (g *Git) Ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
 
 // answer asks one question. What git has printed before it failed counts.
 func (g *Git) answer(home string, git *programs.Program, patience time.Duration, q *workspace.GitQuestion, args []string) workspace.GitAnswer {
-	out := &bounded{}
+	out := &Output{Room: maxGit}
 	options := []string{"--git-dir=" + q.Dir, "--shallow-file", ""}
 	if q.Shallow != "" {
 		options[2] = filepath.Join(home, "w", "shallow")
@@ -208,23 +205,25 @@ func (g *Git) answer(home string, git *programs.Program, patience time.Duration,
 	shown := append([]string{q.Dir}, q.Read...)
 	slices.Sort(shown)
 	err := g.run(context.Background(), home, git, patience, slices.Compact(shown), nil, append(options, args...), strings.NewReader(q.Input), out)
-	if out.over {
+	if out.Room < 0 {
 		err = errGitMuch
 	}
 	return workspace.GitAnswer{Text: out.Bytes(), Err: err}
 }
 
-// A bounded buffer takes no more than git may print: who prints more gets SIGPIPE.
-type bounded struct {
+// An Output holds what git prints, at most so many bytes: who prints more gets SIGPIPE, and Room is negative from then on.
+type Output struct {
 	bytes.Buffer
-	over bool
+	Room int
 }
 
-func (b *bounded) Write(text []byte) (int, error) {
-	if b.over = b.over || b.Len()+len(text) > maxGit; b.over {
+func (o *Output) Write(text []byte) (int, error) {
+	if o.Room < 0 || len(text) > o.Room {
+		o.Room = -1
 		return 0, errGitMuch
 	}
-	return b.Buffer.Write(text)
+	o.Room -= len(text)
+	return o.Buffer.Write(text)
 }
 
 // treePatience is how long git may take for all names of a tree.
@@ -244,6 +243,35 @@ func (g *Git) Run(ctx context.Context, show, args []string, prepare func(dir str
 		return errors.New("there is no git on this machine")
 	}
 	return err
+}
+
+// A Call is one use of git in a sandbox of its own, which has nothing of a repository beside what the call names.
+type Call struct {
+	Read     []string // directories that git reads
+	Write    []string // directories that git writes too
+	Args     []string
+	In       io.Reader // may be nil
+	Out      io.Writer // may be nil
+	Patience time.Duration
+}
+
+// Do has git do what a call says. It executes no hook, and begins no maintenance.
+func (g *Git) Do(ctx context.Context, c Call) error {
+	return g.with(func(home string, git *programs.Program) error {
+		args := append([]string{"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, c.Args...)
+		return g.run(ctx, home, git, c.Patience, c.Read, c.Write, args, c.In, c.Out)
+	})
+}
+
+// Answer returns what git prints for a call, at most limit bytes of it.
+func (g *Git) Answer(ctx context.Context, c Call, limit int) (string, error) {
+	out := &Output{Room: limit}
+	c.Out = out
+	err := g.Do(ctx, c)
+	if out.Room < 0 {
+		return "", fmt.Errorf("git prints more than %d KiB", limit>>10)
+	}
+	return out.String(), err
 }
 
 // firstLine is why something failed, as it has said itself.

@@ -27,7 +27,7 @@ func dial(home sessions.Home, e sessions.Entry) (*net.UnixConn, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	conn, err := net.DialUnix("unix", nil, address(dir))
+	conn, err := net.DialUnix("unix", nil, sessions.SocketIn(dir, socketName))
 	if err != nil {
 		return nil, fmt.Errorf("session %s: its launcher does not answer: %w", e.ID, errors.Unwrap(err))
 	}

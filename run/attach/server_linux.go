@@ -8,23 +8,18 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 )
 
 // socketName is the launcher's socket, in the session's directory.
 const socketName = "launcher"
-
-// address is that socket by a path that is short wherever the directory lies: sun_path has 108 bytes.
-func address(dir *os.File) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unix", Name: "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + socketName}
-}
 
 // A request is what is asked of the launcher. The first of a connection has Argv, and comes with the
 // command's ends of its pipes: two where it is to have a terminal, else three.
@@ -84,7 +79,7 @@ func (s *Server) Listen(open func() (*os.Root, error), uid int, h Handler) error
 	if s.dir, err = root.Open("."); err != nil {
 		return err
 	}
-	if s.listener, err = net.ListenUnix("unix", address(s.dir)); err != nil {
+	if s.listener, err = net.ListenUnix("unix", sessions.SocketIn(s.dir, socketName)); err != nil {
 		s.dir.Close()
 		return err
 	}
@@ -142,8 +137,8 @@ func answer(ctx context.Context, conn *net.UnixConn, uid int, h Handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
-	who, err := peer(conn)
-	if err == nil && who != uid {
+	who, err := sessions.Peer(conn)
+	if err == nil && int(who.Uid) != uid {
 		err = errors.New("the session is of another user")
 	}
 	var a Answer
@@ -166,20 +161,6 @@ func answer(ctx context.Context, conn *net.UnixConn, uid int, h Handler) {
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(lastAnswer))
 	_ = json.NewEncoder(conn).Encode(a)
-}
-
-// peer is the user at the other end.
-func peer(conn *net.UnixConn) (uid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var got *unix.Ucred
-	controlled := raw.Control(func(fd uintptr) { got, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(controlled, err); err != nil {
-		return -1, err
-	}
-	return int(got.Uid), nil
 }
 
 // A call is the first request of a connection, with what comes after it.

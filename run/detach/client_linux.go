@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/providers"
 )
 
@@ -23,7 +24,7 @@ func Dial(dir *os.Root) (*Client, error) {
 		return nil, err
 	}
 	defer at.Close()
-	to, err := net.DialUnix("unix", nil, address(at))
+	to, err := net.DialUnix("unix", nil, sessions.SocketIn(at, socketName))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoHolder, err)
 	}

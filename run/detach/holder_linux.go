@@ -313,7 +313,7 @@ func (h *holder) open(s Started) (dir *os.Root, err error) {
 	defer at.Close()           // and so not before: its number is in the address
 	_ = dir.Remove(socketName) // of a task's earlier holder
 	_ = dir.Remove(endName)
-	listener, err := net.ListenUnix("unix", address(at))
+	listener, err := net.ListenUnix("unix", sessions.SocketIn(at, socketName))
 	if err == nil {
 		err = dir.Chmod(socketName, 0o600)
 	}

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/internal/state"
 )
@@ -75,20 +73,10 @@ func (c *conn) receive() (m message, err error) {
 	return m, err
 }
 
-// address is that of the socket in a directory, by a path that is short wherever it lies: sun_path has 108 bytes.
-func address(dir *os.File) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unix", Name: "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + socketName}
-}
-
 // checkPeer refuses who is not a process of this user in this user namespace: a sandbox has another.
 func checkPeer(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	peer, err := sessions.Peer(c)
 	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	controlled := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(controlled, err); err != nil {
 		return err
 	}
 	if int(peer.Uid) != os.Getuid() {

@@ -125,6 +125,16 @@ type Usage struct {
 	Priced                               bool    // whether the agent said USD
 }
 
+// Plus is what both are together.
+func (u Usage) Plus(more Usage) Usage {
+	return Usage{u.Input + more.Input, u.CacheRead + more.CacheRead, u.CacheWrite + more.CacheWrite, u.Output + more.Output, u.USD + more.USD, u.Priced || more.Priced}
+}
+
+// Since is what has come to an earlier usage.
+func (u Usage) Since(was Usage) Usage {
+	return Usage{u.Input - was.Input, u.CacheRead - was.CacheRead, u.CacheWrite - was.CacheWrite, u.Output - was.Output, u.USD - was.USD, u.Priced}
+}
+
 // An End is what the stream has said when it is at its end.
 type End struct {
 	Final        bool   // a final record came: the agent ended by itself

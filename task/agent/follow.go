@@ -172,11 +172,7 @@ func (f *follower) count(id string, usage Usage, text int) {
 		f.recent = append(f.recent, id)
 	}
 	f.counted[id] = u
-	f.end.Usage.Input += u.Input - was.Input
-	f.end.Usage.CacheRead += u.CacheRead - was.CacheRead
-	f.end.Usage.CacheWrite += u.CacheWrite - was.CacheWrite
-	f.end.Usage.Output += u.Output - was.Output
-	f.end.Usage.USD += u.USD - was.USD
+	f.end.Usage = f.end.Usage.Plus(u.Since(was.Usage))
 }
 
 // cut shortens a text to so many bytes, at the border of a character.

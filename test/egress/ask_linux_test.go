@@ -187,7 +187,7 @@ func TestAskAlways(t *testing.T) {
 	s.expect("allow it [o]nce, for this [s]ession, [a]lways, or [n]ot?")
 	s.answer("a")
 	s.expect("pccrun: write good.example into " + file + "? [y]es, [n]o")
-	require.Contains(t, s.expect("}\r\n}"), `"extends": "default"`)
+	require.Contains(t, s.expect("\r\n}"), `"extends": "default"`)
 	s.answer("n")
 	s.expect("hello good.example")
 	require.NoError(t, cmd.Wait())
@@ -209,14 +209,19 @@ func TestAskAlways(t *testing.T) {
 	require.Contains(t, out, "hello good.example")
 	require.Contains(t, out, "hello api.good.example")
 
-	// A profile that somebody wrote is not changed.
+	// Of a profile that somebody wrote all the rest stays.
 	require.NoError(t, os.WriteFile(file, []byte("{\"extends\": \"default\"} // mine\n"), 0o600))
 	b.flags = []string{"--ask"}
 	cmd = b.on(s, b.sandboxed("curl -sS -m 100 http://good.example/")...)
-	s.expect("for this [s]ession, or [n]ot?")
-	s.answer("s")
+	s.expect("[a]lways, or [n]ot?")
+	s.answer("a")
+	s.expect("[y]es, [n]o")
+	s.answer("y")
 	s.expect("hello good.example")
 	require.NoError(t, cmd.Wait())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)"extends": "default".*"good.example".*} // mine`, string(text))
 }
 
 // TestAskRefused: never without a terminal.
