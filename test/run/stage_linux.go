@@ -22,8 +22,8 @@ import (
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
-// patience is how long the tests of one package may take.
-const patience = 20 * time.Minute
+// patience is how long the tests of one package may take, on a machine that others keep busy.
+const patience = 40 * time.Minute
 
 // A stage is a directory that every user can read: the sources with their
 // modules, the program under test, the agent, and one test binary a package.
