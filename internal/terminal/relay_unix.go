@@ -265,7 +265,7 @@ func (r *Relay) waitFor(done <-chan struct{}, patience time.Duration) {
 		case <-done:
 			return
 		case <-time.After(patience):
-			if !r.moves() || time.Now().After(late) {
+			if !moves(r) || time.Now().After(late) {
 				return
 			}
 		}
@@ -273,7 +273,7 @@ func (r *Relay) waitFor(done <-chan struct{}, patience time.Duration) {
 }
 
 // moves reports whether the terminal takes output, and some is on its way, or nobody can print any more.
-func (r *Relay) moves() bool {
+func moves(r *Relay) bool {
 	takes := []unix.PollFd{{Fd: int32(r.o.Terminal), Events: unix.POLLOUT}}
 	if n, err := poll(takes, 0); err == unix.EINTR {
 		return true
