@@ -129,7 +129,7 @@ func TestV1Pids(t *testing.T) {
 }
 
 func TestV1CPU(t *testing.T) {
-	g := create(t, Limits{CPUs: 200}, ByV1)
+	g := create(t, Limits{CPUs: 20}, ByV1) // less than a busy machine gives it of itself
 	c := start(t, 0, "spin", "1000")
 	require.NoError(t, g.Attach(c.Process.Pid))
 	c.proceed()

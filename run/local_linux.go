@@ -223,7 +223,7 @@ func (f *flow) carryOut(ctx context.Context, stdio providers.Stdio) (result prov
 	killed := f.stop()    // from here on the signals are for the post-run check
 	if killed || !alone { // whoever wanted the end does not wait for a reader that takes nothing
 		messages.Hurry()
-		patience = time.Second
+		patience = stuck
 	}
 	if err := run.Drain(patience); err != nil {
 		f.warn(events.Warning{Text: messages.InWords(err)}, messages.InWords(err))

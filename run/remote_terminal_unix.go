@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,15 +49,15 @@ func openRelayed(name string, log *transcript) (*relayedTerminal, error) {
 	return s, nil
 }
 
-// close gives the user's terminal back.
-func (s *relayedTerminal) close() {
+// close gives the user's terminal back, when it shows all that was printed, or has taken nothing for a patience that is not 0.
+func (s *relayedTerminal) close(patience time.Duration) {
 	if s == nil || s.relay == nil { // that of the provider's own
 		return
 	}
 	s.stop()
 	s.slave.Close()
-	s.relay.Wait(lastWord)
-	s.relay.Close(lastWord)
+	s.relay.Wait(patience)
+	s.relay.Close(patience)
 }
 
 // relayTerminal gives the command a terminal of its own.
@@ -79,7 +80,7 @@ func UserTerminal() (f *os.File, t *providers.Terminal, stop func(), err error) 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return relayed.slave, relayed.terminal, relayed.close, nil
+	return relayed.slave, relayed.terminal, func() { relayed.close(stuck) }, nil
 }
 
 // userTerminal describes the user's terminal to a provider; stop ends that.

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/hint"
 	"github.com/pccrun/pccrun/internal/programs"
@@ -61,6 +63,9 @@ const statusRefused = 125
 // impatience is how long a phase may take to end after a signal.
 const impatience = 20 * time.Second
 
+// overdue is how much longer than its time a run on this machine may take, to begin and to end, before it is killed.
+const overdue = 10 * time.Minute
+
 // together is how long after an interrupt another one of a run's comes: two of them end all that is inside, in order.
 const together = 200 * time.Millisecond
 
@@ -97,10 +102,12 @@ func (p phase) run(stop Stop) (outcome, error) {
 	over := make(chan struct{})
 	stopped := make(chan bool, 1)
 	go func() { stopped <- p.endBy(stop, cmd.Process, over) }()
+	stuck := p.killOverdue(cmd.Process, overdue)
 	err = cmd.Wait()
 	close(over)
 	log.end()
 	out.end()
+	o.timedOut = stuck() || o.timedOut
 	o.stopped, o.said, o.code = <-stopped, said.String(), cmd.ProcessState.ExitCode()
 	var status *exec.ExitError
 	if errors.As(err, &status) || errors.Is(err, exec.ErrWaitDelay) {
@@ -164,6 +171,24 @@ func (p phase) read(r io.Reader, o *outcome) {
 		if p.seen != nil && record.Event != nil {
 			p.seen(record.Event)
 		}
+	}
+}
+
+// killOverdue kills a run on this machine that does not end with its time; a provider elsewhere has an end for each of its
+// steps. ended is to be called when it has ended, reports whether it was killed, and says so.
+func (p phase) killOverdue(child *os.Process, after time.Duration) (ended func() bool) {
+	if p.place != nil || p.timeout == 0 {
+		return func() bool { return false }
+	}
+	timer := time.AfterFunc(max(p.timeout, 0)+after, func() { _ = child.Kill() })
+	return func() bool {
+		if timer.Stop() {
+			return false
+		}
+		if p.seen != nil {
+			p.seen(events.Warning{Text: "the run did not end within " + timeText(after) + " of its time: it was killed"})
+		}
+		return true
 	}
 }
 
@@ -235,13 +260,30 @@ func (p *pipe) end() {
 	if p.r == nil {
 		return
 	}
-	select {
-	case <-p.done:
-	case <-time.After(programs.PipeDelay):
-		_ = p.r.SetReadDeadline(time.Now())
-		<-p.done
+	for waited := true; waited; {
+		select {
+		case <-p.done:
+			waited = false
+		case <-time.After(programs.PipeDelay):
+			if waited = unread(p.r); !waited { // somebody else has the other end
+				_ = p.r.SetReadDeadline(time.Now())
+				<-p.done
+			}
+		}
 	}
 	p.r.Close()
+}
+
+// unread reports whether there is something to read: then nobody has come to it yet.
+func unread(f *os.File) (is bool) {
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(fds, 0)
+			is = err == unix.EINTR || n > 0 && fds[0].Revents != 0
+		})
+	}
+	return is
 }
 
 // close is for a child that did not start.

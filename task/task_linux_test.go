@@ -370,6 +370,29 @@ func TestPastDeadline(t *testing.T) {
 	require.Contains(t, timeouts(0), "--provider native")
 }
 
+// A run on this machine that does not end with its time is killed, and that is said; elsewhere, and without a time, it is not.
+func TestOverdue(t *testing.T) {
+	for _, c := range []struct {
+		phase
+		killed bool
+	}{{phase{timeout: time.Millisecond}, true}, {phase{timeout: time.Hour}, false}, {phase{}, false}, {phase{timeout: time.Millisecond, place: []string{"--provider", "docker"}}, false}} {
+		child := exec.Command("cat") // ends with what it reads
+		in, err := child.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		var said []events.Event
+		c.seen = func(e events.Event) { said = append(said, e) }
+		ended := c.killOverdue(child.Process, 0)
+		if !c.killed {
+			in.Close()
+		}
+		_ = child.Wait()
+		require.Equal(t, c.killed, ended())
+		require.Equal(t, c.killed, !child.ProcessState.Success())
+		require.Len(t, said, map[bool]int{true: 1}[c.killed])
+	}
+}
+
 // Whoever is killed while the branch moves leaves it at the one commit or the other: both are the task's.
 func TestBrought(t *testing.T) {
 	for tip, fetched := range map[string]string{"": "one", "one": "one", "two": "two", "three": "one"} {

@@ -33,12 +33,19 @@ func (p *Placed) profile() string { return cmp.Or(p.order.Profile, p.order.Agent
 // directory than [repository.checkClone] knows.
 var plainGit = []string{"git", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "core.splitIndex=false", "-c", "rerere.enabled=false"}
 
+// gitTime bounds one command of git's in a work tree on this machine, which may fetch what a filter wants.
+const gitTime = time.Hour
+
 // gitPhase runs git in the work tree, without the agent's home and hosts.
 func (p *Placed) gitPhase(args ...string) phase {
-	return phase{
+	ph := phase{
 		dir: p.task.Worktree, place: gitPlace(p.order.Place), flags: p.flags("default"), command: slices.Concat(plainGit, args), keepOn: true,
 		seen: func(e events.Event) { p.money.event(e, p.to) },
 	}
+	if ph.place == nil {
+		ph.timeout = gitTime
+	}
+	return ph
 }
 
 // git is a phase of git's, with what it reads and what reads it.

@@ -32,16 +32,26 @@ func TestScanSlowIsParallel(t *testing.T) {
 	defer func(f func() int64) { fromDisk = f }(fromDisk)
 	var blocks, now, most atomic.Int64
 	fromDisk = func() int64 { return blocks.Add(1 << 20) }
+	many := make(chan struct{}) // closed when more ask at once than processors would
 	stall = func(string) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for {
 			old := most.Load()
 			if n <= old || most.CompareAndSwap(old, n) {
+				if n > maxHands && old <= maxHands {
+					close(many)
+				}
 				break
 			}
 		}
 		time.Sleep(2 * time.Millisecond)
+		if blocks.Load() > 0 { // it is a disk, and slow until it is asked for much
+			select {
+			case <-many:
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 	}
 	defer func() { stall = nil }()
 	_, err := Scan(q)

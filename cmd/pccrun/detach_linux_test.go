@@ -164,7 +164,7 @@ func TestDetachedSocket(t *testing.T) {
 	text, err := os.ReadFile(program)
 	require.NoError(t, err)
 	p.write("project/dial", string(text), 0o755)
-	id := p.away("--", "sh", "-c", "until [ -e go ]; do sleep .05; done; ./dial $(cat go) && echo reached; ls $(dirname $(cat go)) && echo seen; echo tried; exec sleep 600")
+	id := p.away("--", "sh", "-c", "until [ -s go ]; do sleep .05; done; ./dial $(cat go) && echo reached; ls $(dirname $(cat go)) && echo seen; echo tried; exec sleep 600")
 	socket := p.home + "/.local/state/pccrun/sessions/" + id + "/terminal"
 	info, err := os.Stat(socket)
 	require.NoError(t, err)
@@ -211,11 +211,14 @@ func TestDetachedKilled(t *testing.T) {
 		_, rest, _ := strings.Cut(ps, `"pid": `)
 		launcher, err := strconv.Atoi(rest[:strings.IndexAny(rest, ",\n")])
 		require.NoError(t, err)
+		watch, seen := p.watches(id)
+		await.Until(t, "the command prints", func() bool { return strings.Contains(seen.String(), "here") })
 		victim := launcher
 		if holder {
 			victim = parent(launcher)
 		}
 		require.NoError(t, syscall.Kill(victim, unix.SIGKILL))
+		_ = watch.Wait()
 		await.Until(t, "the launcher is gone", func() bool {
 			stat := statsOfAll()[launcher]
 			return stat == nil || stat[0] == "Z"

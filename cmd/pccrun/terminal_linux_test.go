@@ -130,13 +130,18 @@ func TestFullTerminal(t *testing.T) {
 		defer slave.Close()
 		before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 		require.NoError(t, err)
-		cmd := p.command("-q", "--timeout", "1s", "--", "sh", "-c", "printf '\\033[?1049h'; exec sleep 100")
-		cmd.Stdin, cmd.Stdout = slave, slave
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { cmd.Process.Kill() })
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
+		var cmd *exec.Cmd
+		var ended chan error
+		for limit, begun := time.Second, false; !begun; limit *= 8 { // a busy machine may not come to the command in a second
+			cmd = p.command("-q", "--timeout", limit.String(), "--", "sh", "-c", "printf '\\033[?1049h'; exec sleep 1000")
+			cmd.Stdin, cmd.Stdout = slave, slave
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			require.NoError(t, cmd.Start())
+			t.Cleanup(func() { cmd.Process.Kill() })
+			ended = make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			await.Until(t, "the command prints, or its time is over", func() bool { begun = readable(master); return begun || len(ended) > 0 })
+		}
 		require.Equal(t, on, read(t, master, len(on)))
 		filled := 0
 		if full {
@@ -165,6 +170,12 @@ func read(t *testing.T, master, n int) string {
 		at += more
 	}
 	return string(b)
+}
+
+// readable reports whether something is on the screen.
+func readable(master int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(master), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // writable reports whether a terminal takes a byte.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -336,7 +337,9 @@ func (b *buffer) len() int {
 	return b.data.Len()
 }
 
-func TestLogDeadReader(t *testing.T) {
+func TestLogDeadReader(t *testing.T) { synctest.Test(t, logDeadReader) }
+
+func logDeadReader(t *testing.T) {
 	stuck := buffer{gate: make(chan struct{})}
 	defer close(stuck.gate)
 	broken := buffer{err: errors.New("no space left")}

@@ -287,7 +287,7 @@ func (l *Log) fail(q *queue, err error) {
 	}
 }
 
-// Close writes what is queued, waits for slow readers no longer than
+// Close writes what is queued, waits for each slow reader no longer than
 // patience, and says for which sinks something was lost.
 func (l *Log) Close(patience time.Duration) error {
 	l.mu.Lock()
@@ -312,25 +312,15 @@ func (l *Log) Close(patience time.Duration) error {
 		return nil
 	}
 
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
 	var errs []error
-	late := false
-	for _, q := range l.queues {
-		if !late {
-			select {
-			case <-q.done:
-			case <-deadline.C:
-				late = true
-			}
-		}
+	for _, q := range l.queues { // one that is stuck takes nothing of another's time
 		select {
 		case <-q.done:
 			errs = append(errs, q.err)
 			if q.lost > 0 && q.err == nil {
 				errs = append(errs, fmt.Errorf("%s: %d events dropped", q.Name, q.lost))
 			}
-		default:
+		case <-time.After(patience):
 			errs = append(errs, fmt.Errorf("%s: the reader stopped before the last events", q.Name))
 		}
 	}

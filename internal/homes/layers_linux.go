@@ -49,7 +49,7 @@ const (
 	maxLayerBytes   = 16 << 20
 	maxLayerEntries = 2000
 	maxLayerDepth   = 32
-	layerWithin     = 2 * time.Second
+	layerWithin     = 10 * time.Second
 )
 
 // layers reads the list, and locks it until lock is closed.

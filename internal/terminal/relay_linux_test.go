@@ -455,6 +455,27 @@ func TestRelayStuckTerminal(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
+// TestRelayLastWord: to wait for nothing that is stuck is no reason to lose what a terminal would take.
+func TestRelayLastWord(t *testing.T) {
+	for range 20 {
+		m, s, err := OpenPair()
+		require.NoError(t, err)
+		master, slave, err := OpenPair()
+		require.NoError(t, err)
+		r, err := Start(Options{Terminal: int(s.Fd()), Master: master})
+		require.NoError(t, err)
+		_, err = slave.WriteString("last word")
+		require.NoError(t, err)
+		slave.Close()
+		r.Wait(time.Nanosecond)
+		r.Close(time.Nanosecond)
+		s.Close()
+		shown, _ := io.ReadAll(m) // until EIO
+		require.Equal(t, "last word", string(shown))
+		m.Close()
+	}
+}
+
 // TestRelayFullTerminal holds that ending waits no longer than it is to for a terminal that is
 // full when all output is written: the modes are given back first. The control, whose patience
 // has no end, waits until there is room.

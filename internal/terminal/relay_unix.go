@@ -245,21 +245,56 @@ func stopGroup(sig unix.Signal, then func() error) error {
 }
 
 // Wait returns when all output is written: every process that had the
-// pseudo-terminal open has closed it or is dead; or when a patience that is not
-// 0 ends, since a terminal may take nothing. See [Options.Output] for errors of
+// pseudo-terminal open has closed it or is dead; or when for a patience that is not
+// 0 nothing was on its way, or the terminal took nothing. See [Options.Output] for errors of
 // writing.
-func (r *Relay) Wait(patience time.Duration) { waitFor(r.screened, patience) }
+func (r *Relay) Wait(patience time.Duration) { r.waitFor(r.screened, patience) }
 
-// waitFor waits for done, or until a patience that is not 0 ends.
-func waitFor(done <-chan struct{}, patience time.Duration) {
-	var late <-chan time.Time
-	if patience > 0 {
-		late = time.After(patience)
+// endless bounds how long somebody without patience waits for what a process prints that nobody has ended.
+const endless = time.Minute
+
+// waitFor waits for done, or until a patience that is not 0 ends in which nothing could be done: on a busy machine
+// what was printed has not come as far, and would be lost.
+func (r *Relay) waitFor(done <-chan struct{}, patience time.Duration) {
+	if patience == 0 {
+		<-done
+		return
 	}
-	select {
-	case <-done:
-	case <-late:
+	for late := time.Now().Add(endless); ; {
+		select {
+		case <-done:
+			return
+		case <-time.After(patience):
+			if !moves(r) || time.Now().After(late) {
+				return
+			}
+		}
 	}
+}
+
+// moves reports whether the terminal takes output, and some is on its way, or nobody can print any more.
+func moves(r *Relay) bool {
+	takes := []unix.PollFd{{Fd: int32(r.o.Terminal), Events: unix.POLLOUT}}
+	if n, err := poll(takes, 0); err == unix.EINTR {
+		return true
+	} else if err != nil || n == 0 {
+		return false
+	}
+	if !r.output.TryLock() { // something is being shown, or a question
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.typed == nil
+	}
+	r.output.Unlock()
+	comes := []unix.PollFd{{Events: unix.POLLIN}}
+	if control(r.o.Master, func(fd int) error {
+		comes[0].Fd = int32(fd)
+		_, err := poll(comes, 0)
+		return err
+	}) != nil {
+		return true // it is closed
+	}
+	return comes[0].Revents != 0
 }
 
 // HungUp is closed when the host's terminal has gone away. The command has
@@ -283,6 +318,7 @@ func (r *Relay) Close(patience time.Duration) {
 	signal.Stop(r.signals)
 	close(r.signals)
 	_ = r.o.Master.Close() // unless it is closed: see hangUp
+	r.waitFor(r.screened, 200*time.Millisecond)
 	select {
 	case <-r.screened:
 		// Not while the screen's loop writes; and not at all if it is stuck
@@ -296,8 +332,8 @@ func (r *Relay) Close(patience time.Duration) {
 				_, _ = r.o.Output.Write(b)
 			}
 		}()
-		waitFor(written, patience)
-	case <-time.After(200 * time.Millisecond):
+		r.waitFor(written, patience)
+	default:
 	}
 	<-r.keysDone
 	r.closeWake()

@@ -305,8 +305,9 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	return result, e
 }
 
-// engineLate is how much later than a command's end the engine says why the kernel killed it.
-const engineLate = 500 * time.Millisecond
+// engineLate is how much later than a command's end the engine says, at most, why the kernel killed it: on a busy machine that
+// takes seconds, which only who was killed waits for.
+const engineLate = 3 * time.Second
 
 // ranOut reports whether memory ran out; of what was killed the engine may still have to say so.
 func (r *running) ranOut(killed bool) bool {

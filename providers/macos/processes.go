@@ -14,7 +14,7 @@ import (
 // end them.
 const (
 	sampleEvery = 50 * time.Millisecond
-	endWithin   = 3 * time.Second
+	endWithin   = 20 * time.Second
 )
 
 // A tracker knows the processes of a run. macOS has no name for a tree of them: kqueue's NOTE_TRACK

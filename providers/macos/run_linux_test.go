@@ -401,7 +401,7 @@ func TestLauncherKilled(t *testing.T) {
 	up := make([]byte, 3)
 	_, err = io.ReadFull(out, up)
 	require.NoError(t, err)
-	require.True(t, alive(t, long) && alive(t, log), "the control")
+	await.Until(t, "the control: both run", func() bool { return alive(t, long) && alive(t, log) }) // who executes something has no arguments for a moment
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	await.Until(t, "the command is ended, and what reads the log", func() bool { return !alive(t, long) && !alive(t, log) })

@@ -152,18 +152,14 @@ func Names(workspace, dir string, paths []string, args ...string) []string {
 	return strings.FieldsFunc(out.String(), func(r rune) bool { return r == 0 })
 }
 
-// wholePatience is how long git may take for all that it is asked.
-func wholePatience() time.Duration {
-	if runtime.GOOS == "darwin" {
-		return 10 * time.Second // xcrun looks for git, and cannot keep what it has found
-	}
-	return 2 * time.Second
-}
+// wholePatience is how long git may take for all that it is asked: much longer than it takes on a busy machine, or for the
+// sandboxes to be made, or where xcrun looks for git on a Mac, which cannot keep there what it has found.
+const wholePatience = 10 * time.Second
 
 // Ask has git answer: it is a [workspace.AskGit].
 func (g *Git) Ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
 	answers := make([]workspace.GitAnswer, len(questions))
-	end := time.Now().Add(wholePatience())
+	end := time.Now().Add(wholePatience)
 	asked := 0
 	err := g.with(func(home string, git *programs.Program) error {
 		for i, q := range questions {
@@ -173,7 +169,7 @@ func (g *Git) Ask(questions []workspace.GitQuestion) []workspace.GitAnswer {
 				}
 				patience := time.Until(end)
 				if patience <= 0 {
-					return fmt.Errorf("git takes more than %s: %w", wholePatience(), workspace.ErrTooMuch)
+					return fmt.Errorf("git takes more than %s: %w", wholePatience, workspace.ErrTooMuch)
 				}
 				if answers[i] = g.answer(home, git, patience, &q, args); answers[i].Err == nil {
 					break

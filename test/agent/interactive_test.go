@@ -130,9 +130,17 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 					drawing = false
 				}
 			}
-			_, err := master.WriteString(keys)
-			require.NoError(t, err)
-			read() // it draws what a key brings about
+			for drawn, late := false, await.Deadline(); !drawn; { // it draws what a key brings about
+				require.True(t, time.Now().Before(late), "it takes no key")
+				_, err := master.WriteString(keys)
+				require.NoError(t, err)
+				select {
+				case piece, more := <-pieces:
+					require.True(t, more, "it ended")
+					shown, drawn = shown+piece, true
+				case <-time.After(20 * time.Second): // a busy machine was still at the screen before, and the key is dropped
+				}
+			}
 		}
 	}
 	await.Until(t, "it keeps the answers", func() bool { return p.answered(len(asked) == len(questions)) || slices.Contains(args, "--fresh-home") })

@@ -231,7 +231,7 @@ func (p *Provider) Destroy(_ context.Context, r providers.Resource) error {
 	if err := unix.Kill(-pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return err
 	}
-	for range 100 { // its leader is gone, or waits for a parent
+	for range 10_000 { // its leader is gone, or waits for a parent
 		status, err := os.ReadFile("/proc/" + r.ID + "/status")
 		if err != nil || strings.Contains(string(status), "\nState:\tZ") {
 			break

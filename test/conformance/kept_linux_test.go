@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/host"
 )
 
 // keeps runs a script in a session of its own that keeps its sandbox for an hour, and returns what it
@@ -223,10 +223,7 @@ func TestPreview(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, daytonaServer.Stop()) })
 	p := newProgram(t, append(e2bServer.Environ(), daytonaServer.Environ()...))
 	for _, provider := range []string{"e2b", "daytona"} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, port, _ := net.SplitHostPort(ln.Addr().String())
-		require.NoError(t, ln.Close())
+		port := host.FreePort(t)
 		c := p.command("--provider", provider, "--events", filepath.Join(p.work, "../events"), "--publish", port+":8123", "--", "python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "8123")
 		var say bytes.Buffer
 		c.Stderr = &say

@@ -253,7 +253,7 @@ head -c 64m /dev/zero >/tmp/big; stat -c %s /tmp/big; mkdir new && echo made; ec
 		assert.NotZero(t, code)
 		assert.Contains(t, errs, "memory")
 		if !k.gvisor() { // which has threads of its own counted in place of processes
-			code, _, errs = k.run(t, "--pids 6", `for i in $(seq 40); do sleep 1 & done; wait`)
+			code, _, errs = k.run(t, "--pids 6", `for i in $(seq 40); do sleep 600 & done; wait`)
 			assert.NotZero(t, code)
 			assert.Regexp(t, "(?i)fork", errs)
 		}

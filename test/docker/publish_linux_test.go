@@ -2,7 +2,6 @@ package docker_test
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,16 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/internal/await"
+	"github.com/pccrun/pccrun/test/internal/host"
 )
 
 // TestPublish looks at a server in a container by a port of this machine, and finds another port of it shut.
 func TestPublish(t *testing.T) {
 	needEngine(t)
 	eachRuntime(t, func(t *testing.T, k *task) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, port, _ := net.SplitHostPort(ln.Addr().String())
-		require.NoError(t, ln.Close())
+		port := host.FreePort(t)
 		k.write(t, "page.txt", "hello")
 		c, end := k.begin(t, "--publish "+port+":8123", "exec python3 -u -m http.server --bind 127.0.0.1 8123")
 		get := func() string {

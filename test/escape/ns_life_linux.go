@@ -41,7 +41,7 @@ func lifeProbes() []Probe {
 				}
 				cmd.Process.Kill()
 				d.wait(cmd, out)
-				time.Sleep(300 * time.Millisecond)
+				eventually(time.Second, func() bool { return len(d.Survivors()) == 0 })
 				return stillBeating(d)
 			}},
 		{ID: "NS-020", Name: "clear the death signal", Guarantee: profiles.ProcNoSurvivors, Severity: High,

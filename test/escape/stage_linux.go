@@ -32,7 +32,7 @@ const (
 	longTime    = 40 * time.Minute // of what starts the launcher many times
 )
 
-// patience is a time that grows with the load of the machine, up to four times:
+// patience is a time that grows with the load of the machine, up to ten times:
 // what is slow must not look like what is blocked.
 func patience(d time.Duration) time.Duration { return time.Duration(slowness() * float64(d)) }
 
@@ -45,7 +45,7 @@ func slowness() float64 {
 	if err != nil {
 		return 1
 	}
-	return min(max(load/float64(runtime.NumCPU()), 1), 4)
+	return min(max(load/float64(runtime.NumCPU()), 1), 10)
 }
 
 // A job is one probe to be performed once: as the control or behind a launcher.

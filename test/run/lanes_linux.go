@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -56,7 +56,7 @@ func (l *lanes) next(w worker) (who identity, p testPackage, ok bool) {
 func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
 
 // grace is how long a process may outlive the tests that started it.
-const grace = time.Minute
+const grace = await.Patience
 
 // runAll runs the packages, one by each worker at a time. No two workers are the same made user: what
 // one leaves can be told from what the others leave.

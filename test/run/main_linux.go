@@ -182,9 +182,7 @@ func test(ctx context.Context, o options) (err error) {
 	total.printLanes(identities(workers))
 	total.printSlowest(20)
 	fmt.Printf("\ntook %s\n", time.Since(start).Round(time.Second))
-	for _, name := range total.failures {
-		fmt.Println("failed:", name)
-	}
+	total.printFailures()
 	fmt.Printf("%d passed, %d failed, %d skipped\n", total.passed, len(total.failures), total.skipped)
 	if len(total.failures) > 0 {
 		return errFailed

@@ -99,6 +99,19 @@ func (r *report) add(more *report) {
 	r.failures = append(r.failures, more.failures...)
 	r.skips = append(r.skips, more.skips...)
 	r.tests = append(r.tests, more.tests...)
+	r.shown.WriteString(more.shown.String())
+}
+
+// printFailures prints again the last lines of what failures said, which stand far above, and names them.
+func (r *report) printFailures() {
+	const most = 60
+	if lines := strings.SplitAfter(r.shown.String(), "\n"); len(r.failures) > 0 {
+		fmt.Println("\nthe last of what failed")
+		fmt.Print(strings.Join(lines[max(0, len(lines)-most):], ""))
+	}
+	for _, name := range r.failures {
+		fmt.Println("failed:", name)
+	}
 }
 
 // printSlowest prints the n tests that took longest.

@@ -22,7 +22,7 @@ import (
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
-// patience is how long the tests of one package may take.
+// patience is how long the tests of one package may take, on a machine that others keep busy.
 const patience = 40 * time.Minute
 
 // A stage is a directory that every user can read: the sources with their

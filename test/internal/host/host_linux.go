@@ -4,6 +4,8 @@ package host
 
 import (
 	"bytes"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +26,19 @@ func Program(t testing.TB) string {
 	path, err := build()
 	require.NoError(t, err)
 	return path
+}
+
+// FreePort is a port of the loopback at which nobody listens, for a program that is to: not one of those that the kernel
+// gives to whoever asks for any, of which another could have it by then.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	for {
+		port := strconv.Itoa(20_000 + rand.IntN(10_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
 }
 
 // build runs once a test binary; the next run's build replaces its result.

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/faults"
 )
 
@@ -346,23 +347,21 @@ func Answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// EndBearing ends the processes that have a variable in their environment, those in sessions of their own too.
+// EndBearing ends the processes that have a variable in their environment, those in sessions of their own too. One in the middle
+// of an exec has none for a moment: several looks must find nothing.
 func EndBearing(variable string) {
-	for range 20 {
-		found := false
+	late := await.Deadline()
+	for looks := 0; looks < 3 && time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+		looks++
 		list, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, name := range list {
 			env, err := os.ReadFile(name)
 			if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable+"\x00")) {
 				continue
 			}
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && pid != os.Getpid() {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && pid != os.Getpid() && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				looks = 0
 			}
 		}
-		if !found {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

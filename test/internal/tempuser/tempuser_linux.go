@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/pccrun/pccrun/internal/await"
 )
 
 // prefix starts the name of each user made here; what follows is the process
@@ -159,11 +161,11 @@ func removeStale() error {
 			continue
 		}
 		u, err := Lookup(name)
-		if err != nil {
-			return err
+		if err == nil {
+			u.kill()
+			err = command("userdel", "--remove", name)
 		}
-		u.kill()
-		if err := command("userdel", "--remove", name); err != nil {
+		if _, gone := Lookup(name); err != nil && gone == nil { // else another process has removed him meanwhile
 			return err
 		}
 	}
@@ -194,6 +196,10 @@ func command(name string, args ...string) error {
 		path = filepath.Join("/usr/sbin", name)
 	}
 	out, err := exec.Command(path, args...).CombinedOutput()
+	for late := await.Deadline(); bytes.Contains(out, []byte("cannot lock")) && time.Now().Before(late); { // another process makes or removes a user
+		time.Sleep(100 * time.Millisecond)
+		out, err = exec.Command(path, args...).CombinedOutput()
+	}
 	// userdel warns of a missing mail spool and is content all the same.
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
