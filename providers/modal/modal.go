@@ -67,6 +67,9 @@ func NewService(environ []string) *Service {
 	}
 	remote.Begin(&s.Base, environ, "MODAL_SERVER_URL", "https://api.modal.com:443", "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
 	s.client = sync.OnceValues(func() (*modal.Client, error) {
+		if err := remote.SendAlike(environ, s.Address); err != nil {
+			return nil, err
+		}
 		params := &modal.ClientParams{
 			TokenID: id, TokenSecret: secret, Environment: get("MODAL_ENVIRONMENT"), MaxThrottleWait: new(2 * time.Minute), Logger: slog.New(slog.DiscardHandler),
 			GRPCUnaryInterceptors: []grpc.UnaryClientInterceptor{once},

@@ -100,6 +100,11 @@ func NewClient(environ []string) *http.Client {
 	return client.New(profiles.ThisHost().Home, environ, messages.Say)
 }
 
+// SendAlike has an official client, which makes its own connections to an address, go the same way.
+func SendAlike(environ []string, address string) error {
+	return client.Process(profiles.ThisHost().Home, environ, address, messages.Say)
+}
+
 // CheckBase says what is wrong with an address to which a key would be sent.
 func CheckBase(name, base string) error {
 	u, err := url.Parse(base)

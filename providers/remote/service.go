@@ -95,6 +95,8 @@ type Facts struct {
 	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
 	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
 	Idle    time.Duration // after how long without a call a sandbox ends, with its files; 0: it does not
+	KeyEnds time.Time     // when the user's key is accepted no more; the zero time: nobody says
+	KeyNew  string        // how the user gets another then
 	Arch    string        // the processor, as Go names it; "" for this machine's
 	Region  string        // where sandboxes are if nobody names a region; "" where the provider decides
 

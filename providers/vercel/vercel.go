@@ -64,14 +64,16 @@ func NewService(environ []string) *Service {
 	remote.Begin(&s.Base, environ, "VERCEL_API_URL", "https://vercel.com/api", "vercel link and vercel env pull write one into .env.local, then: export VERCEL_OIDC_TOKEN=…")
 	if s.Wrong == nil && s.team == "" {
 		if err := s.claim(token); err != nil {
-			s.Unusable("VERCEL_OIDC_TOKEN: "+err.Error(), "vercel env pull writes another into .env.local")
+			s.Unusable("VERCEL_OIDC_TOKEN: "+err.Error(), anotherToken)
 		}
 	}
 	s.Query, s.Owner = url.Values{"teamId": {s.team}}, s.team+" "+s.project
 	return s
 }
 
-// claim takes team and project from a token that names them.
+const anotherToken = "vercel env pull writes another into .env.local"
+
+// claim takes team and project, and its end, from a token that names them.
 func (s *Service) claim(token string) error {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -89,16 +91,19 @@ func (s *Service) claim(token string) error {
 	if err != nil || claims.Owner == "" || claims.Project == "" {
 		return errors.New("it names no team and project")
 	}
-	if ends := time.Unix(claims.Ends, 0); claims.Ends != 0 && time.Since(ends) > 15*time.Minute { // more than a clock may be wrong by
+	s.team, s.project = claims.Owner, claims.Project
+	if claims.Ends != 0 { // Vercel's own client asks for another by the login of vercel, which pccrun does not read
+		s.Facts.KeyEnds, s.Facts.KeyNew = time.Unix(claims.Ends, 0), anotherToken
+	}
+	if ends := s.Facts.KeyEnds; !ends.IsZero() && time.Since(ends) > 15*time.Minute { // more than a clock may be wrong by
 		return fmt.Errorf("it held until %s", ends.Format(time.DateTime))
 	}
-	s.team, s.project = claims.Owner, claims.Project
 	return nil
 }
 
 // advice is what mends a refusal, by its status.
 var advice = map[int]string{
-	http.StatusUnauthorized:    "VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, is not accepted: vercel env pull writes another into .env.local; one holds for 12 hours",
+	http.StatusUnauthorized:    "VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, is not accepted: " + anotherToken + "; one holds for 12 hours",
 	http.StatusForbidden:       "the token may not do this in the team and project, or their limit is reached: https://vercel.com/dashboard shows both",
 	http.StatusPaymentRequired: "https://vercel.com/dashboard shows the plan, and what is unpaid",
 	http.StatusGone:            "the sandbox has stopped, and its files are kept",
