@@ -114,6 +114,8 @@ type Facts struct {
 	Sizing func(image string) bool
 
 	Prices Prices
+
+	Now func() time.Time // by which the engine counts how long there was no network; nil: this machine's clock
 }
 
 // Prices are those of an hour, in US dollars.

@@ -28,17 +28,8 @@ import (
 // Cloud is what the servers share that behave as providers of sandboxes do: sandboxes with homes,
 // machines and daemons, calls that are counted, and faults. T is what one of them runs.
 type Cloud[T any] struct {
-	URL  string
-	Path string // a directory that stands first in the PATH of what is executed
-
-	// Of sandboxes that are machines:
-	Hosts  map[string]string // names that they know, and addresses of their own
-	Booted func(m *Machine)  // hears of each; nil hears of none
-	Bare   bool              // nobody there makes a namespace
-	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
-	Unmapped bool
-	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
-	Clock    time.Duration       // by how much the provider's is ahead of this machine's
+	URL string
+	Setting
 
 	about   CloudOptions[T]
 	http    *httptest.Server
@@ -54,6 +45,23 @@ type Cloud[T any] struct {
 	fault func(r *http.Request) *faults.Fault
 	made  []map[string]any // the bodies of requests to create
 }
+
+// A Setting is how a test has sandboxes be.
+type Setting struct {
+	Path string // a directory that stands first in the PATH of what is executed
+
+	// Of sandboxes that are machines:
+	Hosts  map[string]string // names that they know, and addresses of their own
+	Booted func(m *Machine)  // hears of each; nil hears of none
+	Bare   bool              // nobody there makes a namespace
+	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
+	Unmapped bool
+	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
+	Clock    time.Duration       // by how much the provider's is ahead of this machine's
+}
+
+// Settings are those of a server, of whichever kind.
+func (s *Setting) Settings() *Setting { return s }
 
 // CloudOptions are what one server has of its own.
 type CloudOptions[T any] struct {
@@ -189,6 +197,12 @@ func (c *Cloud[T]) CreateRequests() []map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.made)
+}
+
+// CreateTexts are all that requests to create said.
+func (c *Cloud[T]) CreateTexts() string {
+	text, _ := json.Marshal(c.CreateRequests())
+	return string(text)
 }
 
 // Home is the home in a sandbox.

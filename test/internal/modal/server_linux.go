@@ -286,8 +286,18 @@ func (c *control) SandboxListV2(_ context.Context, in *pb.SandboxListRequest) (*
 	return pb.SandboxListResponse_builder{Sandboxes: list[:min(size, len(list))]}.Build(), nil
 }
 
-// Refused makes of an answer that says no what gRPC makes of it, with Modal's wish for a pause.
-func Refused(f *faults.Fault) *faults.Fault {
+// Break has a function decide what becomes of each call, which says no as HTTP does.
+func (s *Server) Break(fault func(r *http.Request) *faults.Fault) {
+	s.Cloud.Break(func(r *http.Request) *faults.Fault {
+		if fault == nil {
+			return nil
+		}
+		return refused(fault(r))
+	})
+}
+
+// refused makes of an answer that says no what gRPC makes of it, with Modal's wish for a pause.
+func refused(f *faults.Fault) *faults.Fault {
 	if f == nil || f.Status < 400 {
 		return f
 	}
