@@ -73,7 +73,7 @@ type CloudOptions[T any] struct {
 	Route    http.HandlerFunc
 	Daemon   func(b *Sandbox[T]) http.Handler
 	Anyone   http.Handler        // what a daemon answers to who knows of no sandbox
-	Kill     func(b *Sandbox[T]) // ends what runs in one that is no machine
+	Ended    func(b *Sandbox[T]) // what ran in one has ended; nil: nobody cares
 }
 
 // Sandbox is one. What may change is guarded by [Cloud.Set].
@@ -85,6 +85,7 @@ type Sandbox[T any] struct {
 
 	Mu     sync.Mutex // over what follows
 	Runs   T
+	runs   []*Process
 	there  *Machine
 	daemon net.Listener
 }
@@ -160,10 +161,14 @@ func (c *Cloud[T]) Sandbox(id string) *Sandbox[T] {
 	return c.boxes[id]
 }
 
-// Bearing are the sandboxes whose labels a function takes.
-func (c *Cloud[T]) Bearing(fits func(labels map[string]string) bool) (list []*Sandbox[T]) {
+// Bearing are the sandboxes that bear labels.
+func (c *Cloud[T]) Bearing(labels map[string]string) (list []*Sandbox[T]) {
 	for _, id := range c.Sandboxes("") {
-		if b := c.Sandbox(id); b != nil && fits(b.Labels) {
+		b, fits := c.Sandbox(id), true
+		for key, value := range labels {
+			fits = fits && b != nil && b.Labels[key] == value
+		}
+		if b != nil && fits {
 			list = append(list, b)
 		}
 	}
@@ -316,7 +321,10 @@ func (c *Cloud[T]) End(b *Sandbox[T]) {
 		b.daemon.Close()
 	}
 	b.Mu.Unlock()
-	c.about.Kill(b)
+	c.kill(b)
+	if c.about.Ended != nil {
+		c.about.Ended(b)
+	}
 	if m != nil {
 		m.Stop()
 	}
@@ -331,8 +339,8 @@ func (c *Cloud[T]) Env(home string) []string {
 	return []string{"PATH=" + path, "HOME=" + home, "USER=user", "LOGNAME=user"}
 }
 
-// MakeDirs makes directories, those that are missing a user's.
-func (c *Cloud[T]) MakeDirs(dir string, user *syscall.Credential) error { return makeDirs(dir, user) }
+// MakeDirs makes directories of this machine, those that are missing for who is executed in sandboxes.
+func (c *Cloud[T]) MakeDirs(dir string) error { return makeDirs(dir, c.owner()) }
 
 // Preview passes a request on to a port of a sandbox's loopback.
 func (c *Cloud[T]) Preview(w http.ResponseWriter, r *http.Request, b *Sandbox[T], port string) {
