@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
@@ -34,15 +35,6 @@ func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string,
 	return s.Download(ctx, box, &remote.Call{Query: path(name)}, "/files/download", begin)
 }
 
-// quoted is an argument list as a shell takes it.
-func quoted(argv []string) string {
-	list := make([]string, len(argv))
-	for i, arg := range argv {
-		list[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-	}
-	return strings.Join(list, " ")
-}
-
 // Exec executes a program in a session of the toolbox's. The toolbox passes on lines, and
 // knows no end of what is read: what is no lines goes by files.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
@@ -53,7 +45,10 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
 	session := "pccrun-" + strings.ToLower(rand.Text())
 	files := "/tmp/." + session
-	made, command := []string(nil), "exec "+quoted(e.Command())
+	made, command := []string(nil), "exec"
+	for _, word := range e.Command() {
+		command += " " + shell.Quote(word)
+	}
 	if e.In == nil {
 		made = []string{files + ".out", files + ".err"}
 		command += " </dev/null >" + made[0] + " 2>" + made[1]

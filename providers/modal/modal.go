@@ -298,10 +298,7 @@ func statusOf(err error) int {
 func is[T error](err error) bool { return errors.As(err, new(T)) }
 
 // gone reports whether an error says that there is no such thing, or none any more.
-func gone(err error) bool {
-	var e *remote.APIError
-	return errors.As(err, &e) && (e.Status == notFound || e.Status == http.StatusGone)
-}
+func gone(err error) bool { return remote.HasStatus(err, notFound, http.StatusGone) }
 
 // refused is an error as the engine has it.
 func (s *Service) refused(c *remote.Call, err error) error {

@@ -31,7 +31,7 @@ const Name = "vercel"
 
 // Service is Vercel's API.
 type Service struct {
-	remote.Base
+	remote.Resource[answered]
 	team, project string
 }
 
@@ -49,6 +49,7 @@ func NewService(environ []string) *Service {
 	if token == "" || s.team == "" || s.project == "" {
 		token, s.team, s.project = named, "", ""
 	}
+	s.Path, s.Take, s.Asks = "/v2/sandboxes/{id}", s.taken, s.request
 	s.Base = remote.Base{
 		API: remote.API{Provider: Name, Secrets: []string{token}, Advice: advice},
 		Key: http.Header{"Authorization": {"Bearer " + token}},
@@ -125,9 +126,6 @@ func (s *Service) request(r *remote.Request) map[string]any {
 	return remote.Body(c)
 }
 
-// Describe returns what Create would send.
-func (s *Service) Describe(r *remote.Request) any { return s.request(r) }
-
 // stated is what a sandbox and a session both say of themselves. Times are in milliseconds.
 type stated struct {
 	Status  string  `json:"status"`
@@ -182,7 +180,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 // Find lists sandboxes, those that are stopped too. Labels are in their names.
 func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.Sandbox, error) {
 	query := url.Values{"project": {s.project}, "namePrefix": {remote.NameOf(labels)}, "sortBy": {"name"}, "limit": {"50"}}
-	return remote.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
+	return s.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
 		var page struct {
 			Sandboxes []json.RawMessage `json:"sandboxes"`
 			Pages     struct {
@@ -195,7 +193,7 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 			err = errors.Join(err, json.Unmarshal(text, &list[i].Sandbox))
 		}
 		return list, page.Pages.Next, err
-	}, s.taken)
+	})
 }
 
 // Status returns a sandbox as it is.
@@ -207,7 +205,7 @@ func (s *Service) Status(ctx context.Context, name string) (*remote.Sandbox, err
 func (s *Service) look(ctx context.Context, name, what string, more url.Values) (*remote.Sandbox, error) {
 	query := url.Values{"projectId": {s.project}}
 	maps.Copy(query, more)
-	return remote.One(ctx, &s.Base, name, &remote.Call{What: what, Query: query}, "/v2/sandboxes/{id}", s.taken)
+	return s.One(ctx, name, &remote.Call{What: what, Query: query}, s.Path)
 }
 
 // Resume makes a sandbox ready, one that is stopped too.
@@ -243,5 +241,5 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 // Destroy ends a sandbox, with the files that it kept.
 func (s *Service) Destroy(ctx context.Context, name string) error {
 	query := url.Values{"projectId": {s.project}, "deleteOrphanSnapshots": {"true"}}
-	return s.About(ctx, name, &remote.Call{What: "destroy", Method: http.MethodDelete, Limit: 2 * time.Minute, Query: query}, "/v2/sandboxes/{id}")
+	return s.About(ctx, name, &remote.Call{What: "destroy", Method: http.MethodDelete, Limit: 2 * time.Minute, Query: query}, s.Path)
 }
