@@ -51,7 +51,7 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names, at ports 80 and 443", profiles.ProcIsolated: "a virtual machine (Firecracker)", profiles.ResTime: "1 or 24 hours, by plan",
 			},
-			Daemons: []uint16{envdPort}, MaxLife: 24 * time.Hour,
+			Daemons: []uint16{envdPort}, Life: remote.Life{MaxLife: 24 * time.Hour},
 			Images: "a template", Image: cmp.Or(get("E2B_TEMPLATE"), "base"), SizedBy: "the template",
 			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-11"},
 		},

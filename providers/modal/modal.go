@@ -60,7 +60,7 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "gVisor or a virtual machine", profiles.ResTime: "24 hours",
 			},
-			MaxLife: 24 * time.Hour, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
+			Life: remote.Life{MaxLife: 24 * time.Hour}, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Step: profiles.Size{CPUs: 0.25, MemoryMB: 128}, Most: profiles.Size{CPUs: 32, MemoryMB: 128 << 10},
 			Prices: remote.Prices{CPU: 0.0710, GiB: 0.0242, Region: 1.75, Read: "2026-11"}, // 1.5 for one as large as "us"
 		},

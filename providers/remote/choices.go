@@ -124,7 +124,7 @@ func (p *plan) announce(l *place, bytes int64) {
 			most = min(most, one)
 		}
 	}
-	if end := l.keyTime(); !end.IsZero() && time.Until(end) < most {
+	if end := keyTime(l); !end.IsZero() && time.Until(end) < most {
 		const clock = "15:04"
 		text := fmt.Sprintf("the key is accepted until %s: a command that runs at %s is ended then, and what it changed is downloaded", f.KeyEnds.Local().Format(clock), end.Local().Format(clock))
 		l.observer.Warning(events.Warning{Text: text, Hint: f.KeyNew})

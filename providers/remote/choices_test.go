@@ -124,7 +124,7 @@ func TestKeyEnds(t *testing.T) {
 	} {
 		policy := &profiles.Policy{}
 		policy.Resources.Timeout.Value = int64(c.wall)
-		facts := Facts{MaxLife: life, KeyNew: "ask for another"}
+		facts := Facts{Life: Life{MaxLife: life, KeyNew: "ask for another"}}
 		if c.ends != 0 {
 			facts.KeyEnds = time.Now().Add(c.ends)
 		}

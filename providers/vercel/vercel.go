@@ -57,7 +57,7 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "a virtual machine (Firecracker)", profiles.ResTime: "45 minutes or 5 hours, by plan",
 			},
-			Elsewhere: true, MaxFile: maxFile, MaxLife: 5 * time.Hour, Images: "an image of Vercel's own registry", Regions: []string{"iad1", "*"},
+			Elsewhere: true, MaxFile: maxFile, Life: remote.Life{MaxLife: 5 * time.Hour}, Images: "an image of Vercel's own registry", Regions: []string{"iad1", "*"},
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Sizes: []profiles.Size{{CPUs: 1, MemoryMB: 2048}, {CPUs: 2, MemoryMB: 4096}, {CPUs: 4, MemoryMB: 8192}, {CPUs: 8, MemoryMB: 16384}},
 			Prices: remote.Prices{CPU: 0.128, GiB: 0.0212, Read: "2026-11"},
 		},

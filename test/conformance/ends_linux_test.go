@@ -14,7 +14,7 @@ import (
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	k := newTask(t, &place{name: least.name, start: func(t *testing.T) *served {
-		return startExampleOf(t, math.MaxInt64, remote.Facts{MaxLife: 20 * time.Second})
+		return startExampleOf(t, math.MaxInt64, remote.Facts{Life: remote.Life{MaxLife: 20 * time.Second}})
 	}})
 	o := k.run("/bin/sh", "-c", "echo x > made; sleep 600")
 	require.NoError(t, o.err)
