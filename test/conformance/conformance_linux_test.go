@@ -288,7 +288,7 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		k.nothingLeft()
 	}},
 	{"three minutes without a network, and the run is over", func(t *testing.T, k *task) {
-		k.hasty = true
+		k.atOnce = true
 		o := k.meanwhile("echo early; echo x > ready; cat; echo late > late", func(io.Writer) {
 			k.decide(func(*http.Request) *faults.Fault { return &faults.Fault{Cut: -1} })
 			k.unplug()

@@ -104,7 +104,7 @@ func serve[S remote.Service](t *testing.T, s cloud, err error, wire func() *wire
 	v.open = func(environ []string, state, program string) providers.Provider {
 		adapter := service(environ)
 		b := base(adapter)
-		if v.hasty {
+		if v.atOnce {
 			b.API.Wait = time.Millisecond
 		}
 		b.Facts.Now = func() time.Time { return time.Now().Add(time.Duration(v.ahead.Add(v.goesOn.Load()))) }

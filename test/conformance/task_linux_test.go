@@ -139,7 +139,7 @@ type served struct {
 	decide   func(fault func(r *http.Request) *faults.Fault)
 	fault    func(kinds ...string)
 
-	hasty bool // a call is repeated at once
+	atOnce bool // a call is repeated at once
 	// By how much the engine's clock is ahead, and goes on each time that it looks at it.
 	ahead, goesOn atomic.Int64
 }

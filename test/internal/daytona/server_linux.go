@@ -68,7 +68,7 @@ func Start() (*Server, error) {
 	s := &Server{}
 	var err error
 	s.Cloud, err = machine.StartCloud(machine.CloudOptions[sessions]{
-		Name: "daytona", Port: ":2280", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Ended: clear,
+		Name: "daytona", Port: ":2280", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Ended: removeLeft,
 		Anyone: http.NotFoundHandler(), Daemon: func(*box) http.Handler { return http.NotFoundHandler() },
 	})
 	return s, err
@@ -223,9 +223,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"items": items, "nextCursor": next})
 }
 
-// clear removes what sessions left: where there are no machines the /tmp of a sandbox is ours, and whoever made it may have
+// removeLeft removes what sessions left: where there are no machines the /tmp of a sandbox is ours, and whoever made it may have
 // been killed.
-func clear(b *box) {
+func removeLeft(b *box) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	for id := range b.Runs {
