@@ -52,12 +52,13 @@ func KindOf(name string) (Kind, error) {
 	if i := slices.IndexFunc(list, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return list[i], nil
 	}
+	e := &UnusableError{Provider: name, Cause: "no such provider", Advice: suggest(name)}
 	for _, lacks := range Lacking() {
 		if lacks.Provider == name {
-			return Kind{}, &lacks
+			e.Cause = lacks.Cause
 		}
 	}
-	return Kind{}, &UnusableError{Provider: name, Cause: "no such provider", Advice: suggest(name)}
+	return Kind{}, e
 }
 
 // suggest is the hint for a name that is no provider's.

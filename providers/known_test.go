@@ -17,6 +17,11 @@ func TestKindOf(t *testing.T) {
 	_, err := providers.KindOf("dokcer")
 	require.EqualError(t, err, "provider dokcer: no such provider")
 	require.Contains(t, err.(*providers.UnusableError).Hint(), "did you mean docker? it is one of auto, native,")
+	for _, lacks := range providers.Lacking() {
+		_, err := providers.KindOf(lacks.Provider)
+		require.EqualError(t, err, "provider "+lacks.Provider+": "+lacks.Cause)
+		require.Regexp(t, "^it is one of .*e2b", err.(*providers.UnusableError).Hint())
+	}
 }
 
 func TestKeys(t *testing.T) {

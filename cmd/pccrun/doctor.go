@@ -334,7 +334,7 @@ func printOthers(others []doctor.Provider, f doctorFlags) {
 		if o == nil {
 			continue
 		}
-		key, price, longest, after := "set", o.Hourly(o.Size), "no end", "a sandbox ends with its run"
+		key, price, longest, after := "set", o.Hourly(o.Size), "no end", "files that cannot be fetched stay in it until its end, at its price"
 		if k.MissingKeys(os.Getenv) != "" {
 			key = "none"
 		}
@@ -349,8 +349,8 @@ func printOthers(others []doctor.Provider, f doctorFlags) {
 			after = "--keep keeps it; files that cannot be fetched stay in it, stopped"
 		case o.Stops:
 			after = "files that cannot be fetched stay in it, stopped"
-		case o.Extends:
-			after = "--keep keeps it"
+		case o.Idle > 0:
+			after = "files that cannot be fetched stay in it for " + strings.TrimSuffix(o.Idle.String(), "0s") + " without a call"
 		}
 		printf("  %-12s %-5s %-50s %-8s %s\n", k.Name, key, price, longest, after)
 	}

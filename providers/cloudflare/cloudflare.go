@@ -57,7 +57,7 @@ func NewService(environ []string) *Service {
 		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice},
 		Key: http.Header{"Authorization": {"Bearer " + key}},
 		Facts: remote.Facts{
-			Daemons: []uint16{3000}, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "a virtual machine"}, Home: home, MaxFile: maxFile, Idle: idle, SizedBy: "the Worker's wrangler.jsonc",
+			Daemons: []uint16{3000}, Keeps: map[profiles.Guarantee]string{profiles.ProcIsolated: "a virtual machine"}, Home: home, MaxFile: maxFile, Life: remote.Life{Idle: idle}, SizedBy: "the Worker's wrangler.jsonc",
 		},
 	}}
 	remote.Begin(&s.Base, environ, "CLOUDFLARE_SANDBOX_URL", "", "deploy the bridge as pccrun's docs/clouds.md says, then: export CLOUDFLARE_SANDBOX_URL=https://….workers.dev SANDBOX_API_KEY=…")

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ const Name = "daytona"
 
 // Service is Daytona's API.
 type Service struct {
-	remote.Base
+	remote.Resource[answered]
 }
 
 // New returns the provider, whether or not it can be used.
@@ -41,8 +40,9 @@ func NewService(environ []string) *Service {
 		key, org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
 	s := &Service{}
+	s.Path, s.Take, s.Asks = "/sandbox/{id}", s.taken, s.request
 	s.Base = remote.Base{
-		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice, Advise: advise},
+		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice},
 		Key: http.Header{"Authorization": {"Bearer " + key}, "Accept": {"application/json"}, "X-Daytona-Source": {"pccrun"}, "X-Daytona-Sdk-Version": {"0.205.1"}},
 		Facts: remote.Facts{
 			Keeps: map[profiles.Guarantee]string{
@@ -60,27 +60,16 @@ func NewService(environ []string) *Service {
 	if org != "" {
 		s.Key.Set("X-Daytona-Organization-Id", org)
 	}
-	const otherwise = "https://app.daytona.io/api"
-	remote.Begin(&s.Base, environ, "DAYTONA_API_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise), "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
-	s.Check("DAYTONA_SERVER_URL", cmp.Or(get("DAYTONA_SERVER_URL"), otherwise))
+	remote.Begin(&s.Base, environ, "DAYTONA_API_URL", cmp.Or(get("DAYTONA_SERVER_URL"), "https://app.daytona.io/api"), "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…")
+	s.Check("DAYTONA_SERVER_URL", get("DAYTONA_SERVER_URL"))
 	return s
 }
-
-// limited is how a refusal by 400 says that a limit of the account is the reason.
-var limited = regexp.MustCompile(`(?i)\b(quota|limit)\b.* exceeded`)
 
 // advice is what mends a refusal, by its status.
 var advice = map[int]string{
 	http.StatusUnauthorized:    "DAYTONA_API_KEY is not accepted: https://app.daytona.io/dashboard/keys shows the keys",
 	http.StatusForbidden:       "the account, or the key by its permissions, may not do this: https://app.daytona.io/dashboard/keys shows them",
 	http.StatusPaymentRequired: "https://app.daytona.io/dashboard/billing shows unpaid invoices",
-}
-
-func advise(e *remote.APIError) string {
-	if e.Status == http.StatusBadRequest && limited.MatchString(e.Message) {
-		return "the account's limit is reached: pccrun gc removes unused sandboxes"
-	}
-	return ""
 }
 
 // ofImage reports whether a name is an image's, of a registry: it has its tag or its sum. Any other is a snapshot's.
@@ -104,9 +93,6 @@ func (s *Service) request(r *remote.Request) map[string]any {
 	}
 	return remote.Body(c)
 }
-
-// Describe returns what Create would send.
-func (s *Service) Describe(r *remote.Request) any { return s.request(r) }
 
 // answered is a sandbox as the API tells of it.
 type answered struct {
@@ -146,7 +132,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 	}
 	size := map[string]int{"cpu": int(max(r.Size.CPUs, box.CPUs)), "memory": int(max(r.Size.MemoryMB, box.MemoryMB) / 1024)}
 	if _, err = s.Resume(ctx, box.ID); err == nil {
-		err = s.post(ctx, box.ID, "resize", "/resize", size)
+		err = s.Post(ctx, box.ID, "resize", "/resize", size)
 	}
 	box.Running = false // until it has that size
 	return box, err
@@ -159,36 +145,26 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		return nil, err
 	}
 	query := url.Values{"labels": {string(text)}, "limit": {"100"}}
-	return remote.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
+	return s.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
 		var page struct {
 			Items []answered `json:"items"`
 			Next  string     `json:"nextCursor"`
 		}
 		_, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &page, Query: query}, "/sandbox")
 		return page.Items, page.Next, err
-	}, s.taken)
-}
-
-// Status returns a sandbox as it is.
-func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
-	return remote.One(ctx, &s.Base, id, &remote.Call{What: "look at"}, "/sandbox/{id}", s.taken)
+	})
 }
 
 // Resume makes a sandbox ready, one that is stopped too.
 func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
 	box, err := s.Status(ctx, id)
 	if err == nil && (box.State == "stopped" || box.State == "archived") {
-		err = s.post(ctx, id, "start", "/start", nil)
+		err = s.Post(ctx, id, "start", "/start", nil)
 	}
 	if err != nil || box.Running {
 		return box, err
 	}
 	return remote.UntilRuns(ctx, &s.Base, func() (*remote.Sandbox, error) { return s.Status(ctx, id) })
-}
-
-// post has the API do something with a sandbox.
-func (s *Service) post(ctx context.Context, id, what, path string, in any) error {
-	return s.About(ctx, id, &remote.Call{What: what, Method: http.MethodPost, In: in, Limit: 2 * time.Minute}, "/sandbox/{id}"+path)
 }
 
 // Extend sets how long the sandbox stands without a word, and what becomes of it then. Its clock counts from the last
@@ -199,7 +175,7 @@ func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time
 		removes = "/autodelete/0" // as it stops
 	}
 	for _, call := range []string{removes, "/autostop/" + strconv.Itoa(max(1, int(lifetime/time.Minute))), "/last-activity"} {
-		if err := s.post(ctx, box.ID, "extend", call, nil); err != nil {
+		if err := s.Post(ctx, box.ID, "extend", call, nil); err != nil {
 			return err
 		}
 	}
@@ -208,12 +184,7 @@ func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time
 
 // Park stops the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	return s.post(ctx, box.ID, "stop", "/stop", nil)
-}
-
-// Destroy ends a sandbox.
-func (s *Service) Destroy(ctx context.Context, id string) error {
-	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, "/sandbox/{id}")
+	return s.Post(ctx, box.ID, "stop", "/stop", nil)
 }
 
 // Preview asks where a port is. Sandboxes are private: a request bears the token of the answer.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers/remote"
 )
 
@@ -34,15 +35,6 @@ func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string,
 	return s.Download(ctx, box, &remote.Call{Query: path(name)}, "/files/download", begin)
 }
 
-// quoted is an argument list as a shell takes it.
-func quoted(argv []string) string {
-	list := make([]string, len(argv))
-	for i, arg := range argv {
-		list[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-	}
-	return strings.Join(list, " ")
-}
-
 // Exec executes a program in a session of the toolbox's. The toolbox passes on lines, and
 // knows no end of what is read: what is no lines goes by files.
 func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (int, error) {
@@ -53,7 +45,10 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
 	session := "pccrun-" + strings.ToLower(rand.Text())
 	files := "/tmp/." + session
-	made, command := []string(nil), "exec "+quoted(e.Command())
+	made, command := []string(nil), "exec"
+	for _, word := range e.Command() {
+		command += " " + shell.Quote(word)
+	}
 	if e.In == nil {
 		made = []string{files + ".out", files + ".err"}
 		command += " </dev/null >" + made[0] + " 2>" + made[1]
@@ -81,9 +76,9 @@ func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Ex
 	}
 	at := "/process/session/" + session + "/command/" + begun.ID
 	if e.In != nil {
-		return s.line(ctx, box, e, at)
+		return line(ctx, s, box, e, at)
 	}
-	if code, err = s.exit(ctx, box, at, time.Second); err != nil {
+	if code, err = exit(ctx, s, box, at, time.Second); err != nil {
 		return code, err
 	}
 	for name, to := range map[string]io.Writer{".out": e.Out, ".err": e.Err} {
@@ -101,7 +96,7 @@ func (s *Service) execute(ctx context.Context, box *remote.Sandbox, e *remote.Ex
 
 // exit waits until a command has ended, and returns its exit status. The API tells it by no other way that can be
 // relied on: the toolbox does not always end a log.
-func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string, most time.Duration) (int, error) {
+func exit(ctx context.Context, s *Service, box *remote.Sandbox, at string, most time.Duration) (int, error) {
 	var state struct {
 		Code *int `json:"exitCode"` // absent while it runs
 	}
@@ -123,15 +118,15 @@ var marks = regexp.MustCompile("\x01\x01\x01|\x02\x02\x02")
 const silence = 5 * time.Second
 
 // line carries what a command reads and prints, to the end of the command.
-func (s *Service) line(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) (code int, failed error) {
+func line(ctx context.Context, s *Service, box *remote.Sandbox, e *remote.Exec, at string) (code int, failed error) {
 	life, stop := context.WithCancel(ctx)
 	defer stop()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		code, failed = s.exit(life, box, at, 10*time.Second)
+		code, failed = exit(life, s, box, at, 10*time.Second)
 	}()
-	if err := s.follow(life, box, e, at, exited); err != nil {
+	if err := follow(life, s, box, e, at, exited); err != nil {
 		return 0, &remote.CutError{Err: err}
 	}
 	select {
@@ -165,7 +160,7 @@ func read(ctx context.Context, ws *websocket.Conn, exited <-chan struct{}) ([]by
 }
 
 // follow reads a command's log to its end.
-func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string, exited <-chan struct{}) error {
+func follow(ctx context.Context, s *Service, box *remote.Sandbox, e *remote.Exec, at string, exited <-chan struct{}) error {
 	ws, err := s.API.Socket(ctx, box.At(&remote.Call{What: "follow the log", Query: url.Values{"follow": {"true"}}}, at+"/logs"))
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ const Name = "e2b"
 
 // Service is E2B's API.
 type Service struct {
-	remote.Base
+	remote.Resource[answered]
 	sandbox string // one address for all sandboxes, if the user names it
 	domain  string
 }
@@ -43,6 +43,7 @@ func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
 	key := get("E2B_API_KEY")
 	s := &Service{domain: cmp.Or(get("E2B_DOMAIN"), "e2b.app"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/")}
+	s.Path, s.Take, s.Asks = "/sandboxes/{id}", s.taken, s.request
 	s.Base = remote.Base{
 		API: remote.API{Provider: Name, Secrets: []string{key}, Advice: advice, Advise: advise},
 		Key: http.Header{"X-Api-Key": {key}, "Accept": {"application/json"}},
@@ -50,7 +51,7 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names, at ports 80 and 443", profiles.ProcIsolated: "a virtual machine (Firecracker)", profiles.ResTime: "1 or 24 hours, by plan",
 			},
-			Daemons: []uint16{envdPort}, MaxLife: 24 * time.Hour,
+			Daemons: []uint16{envdPort}, Life: remote.Life{MaxLife: 24 * time.Hour},
 			Images: "a template", Image: cmp.Or(get("E2B_TEMPLATE"), "base"), SizedBy: "the template",
 			Prices: remote.Prices{CPU: 0.0504, GiB: 0.0162, Read: "2026-11"},
 		},
@@ -104,9 +105,6 @@ func (s *Service) request(r *remote.Request) map[string]any {
 		"allow_internet_access": filter.Open != "" || len(filter.Hosts) > 0,
 	}
 }
-
-// Describe returns what Create would send.
-func (s *Service) Describe(r *remote.Request) any { return s.request(r) }
 
 // answered is a sandbox as the control plane tells of it.
 type answered struct {
@@ -180,27 +178,20 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 		pairs.Set(url.QueryEscape(key), url.QueryEscape(value))
 	}
 	query := url.Values{"metadata": {pairs.Encode()}, "state": {"running,paused"}, "limit": {"100"}}
-	return remote.Gather(query, "nextToken", func(query url.Values) ([]answered, string, error) {
+	return s.Gather(query, "nextToken", func(query url.Values) ([]answered, string, error) {
 		var list []answered
 		header, err := s.Call(ctx, &remote.Call{What: "list the sandboxes", Out: &list, Query: query}, "/v2/sandboxes")
 		return list, header.Get("X-Next-Token"), err
-	}, s.taken)
-}
-
-// Status returns a sandbox as it is.
-func (s *Service) Status(ctx context.Context, id string) (*remote.Sandbox, error) {
-	return remote.One(ctx, &s.Base, id, &remote.Call{What: "look at"}, "/sandboxes/{id}", s.taken)
+	})
 }
 
 // Resume makes a sandbox ready, one that is paused too.
-func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error) {
-	connect := func(version string) (*remote.Sandbox, error) {
+func (s *Service) Resume(ctx context.Context, id string) (box *remote.Sandbox, err error) {
+	for _, version := range []string{"/v2", ""} { // a control plane of one's own may have the older call alone
 		c := &remote.Call{What: "connect to", Method: http.MethodPost, In: map[string]int{"timeout": 300}, Limit: 2 * time.Minute}
-		return remote.One(ctx, &s.Base, id, c, version+"/sandboxes/{id}/connect", s.taken)
-	}
-	box, err := connect("/v2")
-	if errors.Is(err, remote.ErrGone) { // or the control plane does not have that call
-		return connect("")
+		if box, err = s.One(ctx, id, c, version+s.Path+"/connect"); !errors.Is(err, remote.ErrGone) {
+			break
+		}
 	}
 	return box, err
 }
@@ -208,17 +199,12 @@ func (s *Service) Resume(ctx context.Context, id string) (*remote.Sandbox, error
 // Extend sets the sandbox's end. It is paused then, and costs nothing: what becomes of it was decided
 // when it was made.
 func (s *Service) Extend(ctx context.Context, box *remote.Sandbox, lifetime time.Duration, _ bool) error {
-	return s.About(ctx, box.ID, &remote.Call{What: "extend", Method: http.MethodPost, In: map[string]int{"timeout": int(lifetime / time.Second)}}, "/sandboxes/{id}/timeout")
+	return s.Post(ctx, box.ID, "extend", "/timeout", map[string]int{"timeout": int(lifetime / time.Second)})
 }
 
 // Park pauses the sandbox.
 func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
-	return s.About(ctx, box.ID, &remote.Call{What: "pause", Method: http.MethodPost, In: map[string]bool{"memory": false}, Limit: 2 * time.Minute}, "/sandboxes/{id}/pause")
-}
-
-// Destroy ends a sandbox.
-func (s *Service) Destroy(ctx context.Context, id string) error {
-	return s.About(ctx, id, &remote.Call{What: "destroy", Method: http.MethodDelete}, "/sandboxes/{id}")
+	return s.Post(ctx, box.ID, "pause", "/pause", map[string]bool{"memory": false})
 }
 
 // Preview says where a port is: each has a name of its own below the sandbox's domain. Where the sandbox was made without

@@ -66,13 +66,12 @@ func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string,
 
 // What envd's process.Process says, as its .proto files have it.
 type (
-	selector struct {
-		Pid uint32 `json:"pid"`
-	}
 	message struct {
 		Event struct {
-			Start *selector `json:"start"`
-			Data  struct {
+			Start struct {
+				Pid uint32 `json:"pid"`
+			} `json:"start"`
+			Data struct {
 				Stdout []byte `json:"stdout"`
 				Stderr []byte `json:"stderr"`
 			} `json:"data"`
@@ -162,7 +161,7 @@ func (f *following) follow(feed context.Context, from io.Reader) (int, error) {
 			return 0, remote.Permanent(m.Error)
 		case head[0]&2 != 0:
 			return 0, m.Error
-		case ev.Start != nil && f.pid == 0:
+		case ev.Start.Pid != 0 && f.pid == 0:
 			if f.pid = ev.Start.Pid; f.exec.In != nil {
 				go f.input(feed)
 			}
@@ -181,7 +180,7 @@ func (f *following) follow(feed context.Context, from io.Reader) (int, error) {
 
 // call makes a call about the program that is followed.
 func (f *following) call(ctx context.Context, method string, in map[string]any) error {
-	in["process"] = selector{f.pid}
+	in["process"] = map[string]uint32{"pid": f.pid}
 	return f.service.Daemon(ctx, f.box, &remote.Call{
 		What: "send input", Method: http.MethodPost, In: in, Once: in["input"] != nil, Header: http.Header{"Content-Type": {"application/json"}, "Authorization": f.user},
 	}, "/process.Process/"+method)

@@ -60,13 +60,16 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "gVisor or a virtual machine", profiles.ResTime: "24 hours",
 			},
-			MaxLife: 24 * time.Hour, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
+			Life: remote.Life{MaxLife: 24 * time.Hour}, Regions: []string{"us", "eu", "ap", "*"}, Images: "an image of a registry", Image: "buildpack-deps:bookworm",
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Step: profiles.Size{CPUs: 0.25, MemoryMB: 128}, Most: profiles.Size{CPUs: 32, MemoryMB: 128 << 10},
 			Prices: remote.Prices{CPU: 0.0710, GiB: 0.0242, Region: 1.75, Read: "2026-11"}, // 1.5 for one as large as "us"
 		},
 	}
 	remote.Begin(&s.Base, environ, "MODAL_SERVER_URL", "https://api.modal.com:443", "make a token at https://modal.com/settings/tokens, then: export MODAL_TOKEN_ID=ak-… MODAL_TOKEN_SECRET=as-…")
 	s.client = sync.OnceValues(func() (*modal.Client, error) {
+		if err := remote.SendAlike(environ, s.Address); err != nil {
+			return nil, err
+		}
 		params := &modal.ClientParams{
 			TokenID: id, TokenSecret: secret, Environment: get("MODAL_ENVIRONMENT"), MaxThrottleWait: new(2 * time.Minute), Logger: slog.New(slog.DiscardHandler),
 			GRPCUnaryInterceptors: []grpc.UnaryClientInterceptor{once},
@@ -295,10 +298,7 @@ func statusOf(err error) int {
 func is[T error](err error) bool { return errors.As(err, new(T)) }
 
 // gone reports whether an error says that there is no such thing, or none any more.
-func gone(err error) bool {
-	var e *remote.APIError
-	return errors.As(err, &e) && (e.Status == notFound || e.Status == http.StatusGone)
-}
+func gone(err error) bool { return remote.HasStatus(err, notFound, http.StatusGone) }
 
 // refused is an error as the engine has it.
 func (s *Service) refused(c *remote.Call, err error) error {

@@ -148,15 +148,41 @@ func orGone(err error) error {
 	return err
 }
 
+// A Resource is how an API has sandboxes, of each of which it tells as a T: most adapters embed one.
+type Resource[T any] struct {
+	Base
+	Path string                                  // of one, whose name stands for {id}
+	Take func(*T, http.Header) (*Sandbox, error) // what an answer says of one
+	Asks func(*Request) map[string]any           // the body of a request to create
+}
+
+// Describe is [Service.Describe].
+func (r *Resource[T]) Describe(q *Request) any { return r.Asks(q) }
+
 // One calls about one sandbox as [Base.About] does, and takes what the answer says of it.
-func One[T any](ctx context.Context, b *Base, id string, c *Call, path string, take func(*T, http.Header) (*Sandbox, error)) (*Sandbox, error) {
+func (r *Resource[T]) One(ctx context.Context, id string, c *Call, path string) (*Sandbox, error) {
 	a := new(T)
 	c.Out = a
-	header, err := about(ctx, b, id, c, path)
+	header, err := about(ctx, &r.Base, id, c, path)
 	if err != nil {
 		return nil, err
 	}
-	return take(a, header)
+	return r.Take(a, header)
+}
+
+// Status is [Service.Status].
+func (r *Resource[T]) Status(ctx context.Context, id string) (*Sandbox, error) {
+	return r.One(ctx, id, &Call{What: "look at"}, r.Path)
+}
+
+// Post has the API do something with a sandbox, by a call below its own path.
+func (r *Resource[T]) Post(ctx context.Context, id, what, path string, in any) error {
+	return r.About(ctx, id, &Call{What: what, Method: http.MethodPost, In: in, Limit: 2 * time.Minute}, r.Path+path)
+}
+
+// Destroy is [Service.Destroy].
+func (r *Resource[T]) Destroy(ctx context.Context, id string) error {
+	return r.About(ctx, id, &Call{What: "destroy", Method: http.MethodDelete, Limit: 2 * time.Minute}, r.Path)
 }
 
 // At is a call to the daemon of a sandbox.
@@ -298,8 +324,8 @@ func (b *Base) Checked(s *Sandbox) (*Sandbox, error) {
 }
 
 // Gather reads a list that comes in pages, of which one is named in the query by cursor: get returns one, and the name of the
-// next; take says what one of it is.
-func Gather[T any](query url.Values, cursor string, get func(query url.Values) (list []T, next string, err error), take func(*T, http.Header) (*Sandbox, error)) (all []Sandbox, err error) {
+// next.
+func (r *Resource[T]) Gather(query url.Values, cursor string, get func(query url.Values) (list []T, next string, err error)) (all []Sandbox, err error) {
 	page := ""
 	for range 100 {
 		list, next, err := get(query)
@@ -307,7 +333,7 @@ func Gather[T any](query url.Values, cursor string, get func(query url.Values) (
 			return nil, err
 		}
 		for i := range list {
-			s, err := take(&list[i], nil)
+			s, err := r.Take(&list[i], nil)
 			if err != nil {
 				return nil, err
 			}

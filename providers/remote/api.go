@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,9 +96,17 @@ func (e *APIError) Hint() string { return e.advice }
 // usualAdvice is what mends an error where the provider's own advice says nothing of its status.
 var usualAdvice = map[int]string{http.StatusTooManyRequests: "the account's limit is reached: pccrun gc removes unused sandboxes"}
 
+// limited is how a refusal by 400 says that a limit of the account is the reason.
+var limited = regexp.MustCompile(`(?i)\b(quota|limit)\b.* exceeded`)
+
 // NewClient returns the client by which pccrun sends a key.
 func NewClient(environ []string) *http.Client {
 	return client.New(profiles.ThisHost().Home, environ, messages.Say)
+}
+
+// SendAlike has an official client, which makes its own connections to an address, go the same way.
+func SendAlike(environ []string, address string) error {
+	return client.Process(profiles.ThisHost().Home, environ, address, messages.Say)
 }
 
 // CheckBase says what is wrong with an address to which a key would be sent.
@@ -360,7 +369,11 @@ func (a *API) Refused(c *Call, response *http.Response) error {
 	if a.Advise != nil {
 		e.advice = a.Advise(e)
 	}
-	e.advice = cmp.Or(e.advice, a.Advice[e.Status], usualAdvice[e.Status])
+	usual := usualAdvice[e.Status]
+	if e.Status == http.StatusBadRequest && limited.MatchString(e.Message) {
+		usual = usualAdvice[http.StatusTooManyRequests]
+	}
+	e.advice = cmp.Or(e.advice, a.Advice[e.Status], usual)
 	return e
 }
 

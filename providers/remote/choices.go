@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/messages"
@@ -116,6 +118,17 @@ func (p *plan) announce(l *place, bytes int64) {
 		unit = " bytes"
 	}
 	l.observer.Warning(events.Warning{Text: strings.Join(append(words, messages.SizeText(bytes)+unit+" to upload"), ", ")})
+	most := time.Duration(math.MaxInt64)
+	for _, one := range []time.Duration{f.MaxLife, p.policy.Resources.Deadline()} {
+		if one > 0 {
+			most = min(most, one)
+		}
+	}
+	if end := keyTime(l); !end.IsZero() && time.Until(end) < most {
+		const clock = "15:04"
+		text := fmt.Sprintf("the key is accepted until %s: a command that runs at %s is ended then, and what it changed is downloaded", f.KeyEnds.Local().Format(clock), end.Local().Format(clock))
+		l.observer.Warning(events.Warning{Text: text, Hint: f.KeyNew})
+	}
 }
 
 // measure learns how large the sandbox is. One that is smaller than the user asked for is not used, and the price of one that is

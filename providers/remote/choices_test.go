@@ -3,6 +3,7 @@ package remote
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -105,10 +106,39 @@ func TestMeasure(t *testing.T) {
 // heard is an observer that takes warnings, and the last record.
 type heard struct {
 	providers.Observer
-	warnings []string
-	created  providers.Resource
+	warnings, hints []string
+	created         providers.Resource
 }
 
 func (h *heard) Created(r providers.Resource) { h.created = r }
 
-func (h *heard) Warning(w events.Warning) { h.warnings = append(h.warnings, w.Text) }
+func (h *heard) Warning(w events.Warning) {
+	h.warnings, h.hints = append(h.warnings, w.Text), append(h.hints, w.Hint)
+}
+
+// TestKeyEnds: a command ends before the key does by which its files are downloaded, and is said to.
+func TestKeyEnds(t *testing.T) {
+	hour, life := time.Hour, 5*time.Hour
+	for _, c := range []struct {
+		ends, wall time.Duration
+		most       time.Duration // 0: any time
+		says       bool
+	}{
+		{12 * hour, 0, 11*hour + 30*time.Minute, false}, {4 * hour, 0, 3*hour + 30*time.Minute, true}, {4 * hour, hour, 3*hour + 30*time.Minute, false},
+		{hour, 0, 45 * time.Minute, true}, {-time.Minute, 0, 0, false}, {0, 0, 0, false},
+	} {
+		policy := &profiles.Policy{}
+		policy.Resources.Timeout.Value = int64(c.wall)
+		facts := Facts{Life: Life{MaxLife: life, KeyNew: "ask for another"}}
+		if c.ends != 0 {
+			facts.KeyEnds = time.Now().Add(c.ends)
+		}
+		said := &heard{}
+		l := New(&stub{}, facts, providers.Host{}).newPlace(&Request{}, providers.Stdio{}, said)
+		l.box = &Sandbox{}
+		require.InDelta(t, c.most, inTime(l), float64(time.Minute), "%s", c.ends)
+		(&plan{provider: l.p, policy: policy}).announce(l, 1)
+		require.Equal(t, c.says, strings.Contains(strings.Join(said.warnings, "\n"), "the key is accepted until "), "%s %q", c.ends, said.warnings)
+		require.Equal(t, c.says, strings.Contains(strings.Join(said.hints, ""), "ask for another"), "%s %q", c.ends, said.hints)
+	}
+}

@@ -264,14 +264,14 @@ func (t *connection) carry(ctx context.Context) {
 			break
 		}
 		if since.IsZero() {
-			since = time.Now()
+			since = t.l.facts.Now()
 		}
 		var broken *statusError
 		if errors.As(err, &broken) && !reopened && t.l.reopen(ctx, t.box.Load()) {
 			reopened = true
 			continue
 		}
-		over := errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || time.Since(since) > t.l.p.patient.line
+		over := errors.Is(err, ErrGone) || errors.Is(err, inside.ErrForgotten) || errors.As(err, &broken) || t.l.facts.Now().Sub(since) > t.l.p.patient.line
 		if over || n == 3 {
 			again, e := t.resume(ctx)
 			if again {

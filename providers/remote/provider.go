@@ -39,6 +39,9 @@ type running struct {
 
 // New returns the provider of a service.
 func New(service Service, facts Facts, host providers.Host) *Provider {
+	if facts.Now == nil {
+		facts.Now = time.Now
+	}
 	return &Provider{service: service, facts: facts, host: host, patient: usual}
 }
 

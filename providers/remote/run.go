@@ -116,12 +116,28 @@ func (p *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Obser
 }
 
 // inTime is how long the command may run so that what it changes is here before the sandbox ends, where nobody can move
-// that end; 0: any time.
+// that end, and before the key does; 0: any time.
 func inTime(l *place) time.Duration {
-	if _, can := l.p.service.(Extender); can || l.box.Ends.IsZero() {
+	until := keyTime(l)
+	if _, can := l.p.service.(Extender); !can && !l.box.Ends.IsZero() {
+		if ends := l.asked.Add(l.lifetime - min(l.p.patient.after, l.lifetime/4)); until.IsZero() || ends.Before(until) {
+			until = ends
+		}
+	}
+	if until.IsZero() {
 		return 0
 	}
-	return max(time.Second, time.Until(l.asked.Add(l.lifetime-min(l.p.patient.after, l.lifetime/4))))
+	return max(time.Second, time.Until(until))
+}
+
+// keyTime is when the command has to end so that what it changes is here while the key is accepted; the zero time: whenever.
+// A key that is at its end already by this machine's clock may be one by whose clock it is not.
+func keyTime(l *place) time.Time {
+	left := time.Until(l.facts.KeyEnds)
+	if left <= 0 {
+		return time.Time{}
+	}
+	return l.facts.KeyEnds.Add(-min(l.p.patient.after, left/4))
 }
 
 // create makes the sandbox. Where it is not clear whether one was made, that one is looked

@@ -91,12 +91,10 @@ type Facts struct {
 	// tried it. That of net.allowlist is the filter of names that Create sets ([FilterOf]).
 	Keeps map[profiles.Guarantee]string
 
-	Home    string        // the directory in which files may be written; "": /tmp, and the home that the sandbox's environment names
-	MaxFile int64         // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
-	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
-	Idle    time.Duration // after how long without a call a sandbox ends, with its files; 0: it does not
-	Arch    string        // the processor, as Go names it; "" for this machine's
-	Region  string        // where sandboxes are if nobody names a region; "" where the provider decides
+	Home    string // the directory in which files may be written; "": /tmp, and the home that the sandbox's environment names
+	MaxFile int64  // the largest file that PutFile and GetFile carry, in bytes: a larger one goes in parts; 0: any
+	Arch    string // the processor, as Go names it; "" for this machine's
+	Region  string // where sandboxes are if nobody names a region; "" where the provider decides
 
 	Images  string   // what an image is there, such as "a template"; "" where nobody can choose one
 	Image   string   // that a sandbox is made of if nobody names one; "" where the provider decides
@@ -112,6 +110,17 @@ type Facts struct {
 	Sizing func(image string) bool
 
 	Prices Prices
+	Life
+}
+
+// Life is how long sandboxes stand, and the user's key counts.
+type Life struct {
+	MaxLife time.Duration // the longest life of a sandbox; 0: no end that is known
+	Idle    time.Duration // after how long without a call a sandbox ends, with its files; 0: it does not
+	KeyEnds time.Time     // when the user's key is accepted no more; the zero time: nobody says
+	KeyNew  string        // how the user gets another then
+
+	Now func() time.Time // by which the engine counts how long there was no network; nil: this machine's clock
 }
 
 // Prices are those of an hour, in US dollars.

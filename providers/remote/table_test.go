@@ -19,18 +19,17 @@ import (
 	"github.com/pccrun/pccrun/providers/vercel"
 )
 
-// places are the clouds that docs/clouds.md has rows for, and how far each was met.
+// places are the clouds that docs/clouds.md has rows for.
 var places = []struct {
 	service remote.Service
 	facts   remote.Facts
-	met     string
 }{
-	{e2b.NewService(nil), e2b.NewService(nil).Facts, "a fake; its daemon"},
-	{daytona.NewService(nil), daytona.NewService(nil).Facts, "a fake; its daemon"},
-	{cloudflare.NewService(nil), cloudflare.NewService(nil).Facts, "a fake"},
-	{modal.NewService(nil), modal.NewService(nil).Facts, "a fake"},
-	{sprites.NewService(nil), sprites.NewService(nil).Facts, "a fake"},
-	{vercel.NewService(nil), vercel.NewService(nil).Facts, "a fake"},
+	{e2b.NewService(nil), e2b.NewService(nil).Facts},
+	{daytona.NewService(nil), daytona.NewService(nil).Facts},
+	{cloudflare.NewService(nil), cloudflare.NewService(nil).Facts},
+	{modal.NewService(nil), modal.NewService(nil).Facts},
+	{sprites.NewService(nil), sprites.NewService(nil).Facts},
+	{vercel.NewService(nil), vercel.NewService(nil).Facts},
 }
 
 // TestTable holds docs/clouds.md to what the adapters say of their places; PCCRUN_UPDATE=1 writes it.
@@ -42,7 +41,7 @@ func TestTable(t *testing.T) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
-	table := "| place | made of | size, an hour | has | itself | met |\n|---|---|---|---|---|---|\n"
+	table := "| place | made of | size, an hour | has | itself |\n|---|---|---|---|---|\n"
 	for _, p := range places {
 		f := p.facts
 		var has []string
@@ -67,7 +66,7 @@ func TestTable(t *testing.T) {
 		}
 		table += "| " + strings.Join([]string{
 			"`" + p.service.Name() + "`", cmp.Or(f.Images, "always the same"), strings.TrimPrefix(f.Size.String()+" "+price, " "),
-			cmp.Or(strings.Join(has, ", "), "none"), strings.Join(itself, "; "), p.met,
+			cmp.Or(strings.Join(has, ", "), "none"), strings.Join(itself, "; "),
 		}, " | ") + " |\n"
 	}
 	if want := before + "<!-- clouds -->\n" + table + "<!-- end -->\n" + after; want != string(text) {

@@ -24,7 +24,7 @@ const Name = "sprites"
 
 // Service is the API of Sprites.
 type Service struct {
-	remote.Base
+	remote.Resource[answered]
 	unset sync.Map // the filters of hosts that are not set yet, by the sprite's name
 }
 
@@ -39,6 +39,7 @@ func NewService(environ []string) *Service {
 	get := func(name string) string { return remote.Variable(environ, name) }
 	token := cmp.Or(get("SPRITES_TOKEN"), get("SPRITE_TOKEN"))
 	s := &Service{}
+	s.Path, s.Take = "/v1/sprites/{id}", s.taken
 	s.Base = remote.Base{
 		API: remote.API{Provider: Name, Secrets: []string{token}, Advice: advice},
 		Key: http.Header{"Authorization": {"Bearer " + token}},
@@ -112,7 +113,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 // Find lists sprites, those that are stopped too. Labels are in their names.
 func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.Sandbox, error) {
 	query := url.Values{"prefix": {remote.NameOf(labels)}, "max_results": {"50"}}
-	return remote.Gather(query, "continuation_token", func(query url.Values) ([]answered, string, error) {
+	return s.Gather(query, "continuation_token", func(query url.Values) ([]answered, string, error) {
 		var list struct {
 			Sprites []answered `json:"sprites"`
 			More    bool       `json:"has_more"`
@@ -123,18 +124,13 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 			list.Next = ""
 		}
 		return list.Sprites, list.Next, err
-	}, s.taken)
-}
-
-// Status returns a sprite as it is.
-func (s *Service) Status(ctx context.Context, name string) (*remote.Sandbox, error) {
-	return remote.One(ctx, &s.Base, name, &remote.Call{What: "look at"}, "/v1/sprites/{id}", s.taken)
+	})
 }
 
 // Resume makes a sprite ready: it starts by itself as something is executed.
 func (s *Service) Resume(ctx context.Context, name string) (*remote.Sandbox, error) {
 	if policy, is := s.unset.Load(name); is {
-		if err := s.About(ctx, name, &remote.Call{What: "set the filter of", Method: http.MethodPost, In: policy}, "/v1/sprites/{id}/policy/network"); err != nil {
+		if err := s.Post(ctx, name, "set the filter of", "/policy/network", policy); err != nil {
 			return nil, err
 		}
 		s.unset.Delete(name)
@@ -149,18 +145,13 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 			ID string `json:"id"`
 		} `json:"sessions"`
 	}
-	err := s.About(ctx, box.ID, &remote.Call{What: "look at", Out: &list}, "/v1/sprites/{id}/exec")
+	err := s.About(ctx, box.ID, &remote.Call{What: "look at", Out: &list}, s.Path+"/exec")
 	for _, session := range list.Sessions {
 		kill := &remote.Call{What: "stop", Method: http.MethodPost, Query: url.Values{"signal": {"KILL"}}}
-		e := s.About(ctx, box.ID, kill, "/v1/sprites/{id}/exec/"+url.PathEscape(session.ID)+"/kill")
+		e := s.About(ctx, box.ID, kill, s.Path+"/exec/"+url.PathEscape(session.ID)+"/kill")
 		if !remote.HasStatus(e, http.StatusGone, http.StatusNotFound) { // it has ended
 			err = errors.Join(err, e)
 		}
 	}
 	return err
-}
-
-// Destroy ends a sprite.
-func (s *Service) Destroy(ctx context.Context, name string) error {
-	return s.About(ctx, name, &remote.Call{What: "destroy", Method: http.MethodDelete}, "/v1/sprites/{id}")
 }

@@ -31,7 +31,7 @@ const Name = "vercel"
 
 // Service is Vercel's API.
 type Service struct {
-	remote.Base
+	remote.Resource[answered]
 	team, project string
 }
 
@@ -49,6 +49,7 @@ func NewService(environ []string) *Service {
 	if token == "" || s.team == "" || s.project == "" {
 		token, s.team, s.project = named, "", ""
 	}
+	s.Path, s.Take, s.Asks = "/v2/sandboxes/{id}", s.taken, s.request
 	s.Base = remote.Base{
 		API: remote.API{Provider: Name, Secrets: []string{token}, Advice: advice},
 		Key: http.Header{"Authorization": {"Bearer " + token}},
@@ -56,7 +57,7 @@ func NewService(environ []string) *Service {
 			Keeps: map[profiles.Guarantee]string{
 				profiles.NetAllowlist: "a filter of host names", profiles.ProcIsolated: "a virtual machine (Firecracker)", profiles.ResTime: "45 minutes or 5 hours, by plan",
 			},
-			Elsewhere: true, MaxFile: maxFile, MaxLife: 5 * time.Hour, Images: "an image of Vercel's own registry", Regions: []string{"iad1", "*"},
+			Elsewhere: true, MaxFile: maxFile, Life: remote.Life{MaxLife: 5 * time.Hour}, Images: "an image of Vercel's own registry", Regions: []string{"iad1", "*"},
 			Size: profiles.Size{CPUs: 2, MemoryMB: 4096}, Sizes: []profiles.Size{{CPUs: 1, MemoryMB: 2048}, {CPUs: 2, MemoryMB: 4096}, {CPUs: 4, MemoryMB: 8192}, {CPUs: 8, MemoryMB: 16384}},
 			Prices: remote.Prices{CPU: 0.128, GiB: 0.0212, Read: "2026-11"},
 		},
@@ -64,14 +65,16 @@ func NewService(environ []string) *Service {
 	remote.Begin(&s.Base, environ, "VERCEL_API_URL", "https://vercel.com/api", "vercel link and vercel env pull write one into .env.local, then: export VERCEL_OIDC_TOKEN=…")
 	if s.Wrong == nil && s.team == "" {
 		if err := s.claim(token); err != nil {
-			s.Unusable("VERCEL_OIDC_TOKEN: "+err.Error(), "vercel env pull writes another into .env.local")
+			s.Unusable("VERCEL_OIDC_TOKEN: "+err.Error(), anotherToken)
 		}
 	}
 	s.Query, s.Owner = url.Values{"teamId": {s.team}}, s.team+" "+s.project
 	return s
 }
 
-// claim takes team and project from a token that names them.
+const anotherToken = "vercel env pull writes another into .env.local"
+
+// claim takes team and project, and its end, from a token that names them.
 func (s *Service) claim(token string) error {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -89,16 +92,19 @@ func (s *Service) claim(token string) error {
 	if err != nil || claims.Owner == "" || claims.Project == "" {
 		return errors.New("it names no team and project")
 	}
-	if ends := time.Unix(claims.Ends, 0); claims.Ends != 0 && time.Since(ends) > 15*time.Minute { // more than a clock may be wrong by
+	s.team, s.project = claims.Owner, claims.Project
+	if claims.Ends != 0 { // Vercel's own client asks for another by the login of vercel, which pccrun does not read
+		s.Facts.KeyEnds, s.Facts.KeyNew = time.Unix(claims.Ends, 0), anotherToken
+	}
+	if ends := s.Facts.KeyEnds; !ends.IsZero() && time.Since(ends) > 15*time.Minute { // more than a clock may be wrong by
 		return fmt.Errorf("it held until %s", ends.Format(time.DateTime))
 	}
-	s.team, s.project = claims.Owner, claims.Project
 	return nil
 }
 
 // advice is what mends a refusal, by its status.
 var advice = map[int]string{
-	http.StatusUnauthorized:    "VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, is not accepted: vercel env pull writes another into .env.local; one holds for 12 hours",
+	http.StatusUnauthorized:    "VERCEL_OIDC_TOKEN, or VERCEL_TOKEN, is not accepted: " + anotherToken + "; one holds for 12 hours",
 	http.StatusForbidden:       "the token may not do this in the team and project, or their limit is reached: https://vercel.com/dashboard shows both",
 	http.StatusPaymentRequired: "https://vercel.com/dashboard shows the plan, and what is unpaid",
 	http.StatusGone:            "the sandbox has stopped, and its files are kept",
@@ -119,9 +125,6 @@ func (s *Service) request(r *remote.Request) map[string]any {
 	}
 	return remote.Body(c)
 }
-
-// Describe returns what Create would send.
-func (s *Service) Describe(r *remote.Request) any { return s.request(r) }
 
 // stated is what a sandbox and a session both say of themselves. Times are in milliseconds.
 type stated struct {
@@ -177,7 +180,7 @@ func (s *Service) Create(ctx context.Context, r *remote.Request) (*remote.Sandbo
 // Find lists sandboxes, those that are stopped too. Labels are in their names.
 func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.Sandbox, error) {
 	query := url.Values{"project": {s.project}, "namePrefix": {remote.NameOf(labels)}, "sortBy": {"name"}, "limit": {"50"}}
-	return remote.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
+	return s.Gather(query, "cursor", func(query url.Values) ([]answered, string, error) {
 		var page struct {
 			Sandboxes []json.RawMessage `json:"sandboxes"`
 			Pages     struct {
@@ -190,7 +193,7 @@ func (s *Service) Find(ctx context.Context, labels map[string]string) ([]remote.
 			err = errors.Join(err, json.Unmarshal(text, &list[i].Sandbox))
 		}
 		return list, page.Pages.Next, err
-	}, s.taken)
+	})
 }
 
 // Status returns a sandbox as it is.
@@ -202,7 +205,7 @@ func (s *Service) Status(ctx context.Context, name string) (*remote.Sandbox, err
 func (s *Service) look(ctx context.Context, name, what string, more url.Values) (*remote.Sandbox, error) {
 	query := url.Values{"projectId": {s.project}}
 	maps.Copy(query, more)
-	return remote.One(ctx, &s.Base, name, &remote.Call{What: what, Query: query}, "/v2/sandboxes/{id}", s.taken)
+	return s.One(ctx, name, &remote.Call{What: what, Query: query}, s.Path)
 }
 
 // Resume makes a sandbox ready, one that is stopped too.
@@ -238,5 +241,5 @@ func (s *Service) Park(ctx context.Context, box *remote.Sandbox) error {
 // Destroy ends a sandbox, with the files that it kept.
 func (s *Service) Destroy(ctx context.Context, name string) error {
 	query := url.Values{"projectId": {s.project}, "deleteOrphanSnapshots": {"true"}}
-	return s.About(ctx, name, &remote.Call{What: "destroy", Method: http.MethodDelete, Limit: 2 * time.Minute, Query: query}, "/v2/sandboxes/{id}")
+	return s.About(ctx, name, &remote.Call{What: "destroy", Method: http.MethodDelete, Limit: 2 * time.Minute, Query: query}, s.Path)
 }

@@ -51,6 +51,15 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestKeyEnds: when a token ends it says itself.
+func TestKeyEnds(t *testing.T) {
+	ends := time.Now().Add(time.Hour).Truncate(time.Second)
+	facts := vercel.NewService([]string{token(fmt.Sprintf(`{"owner_id":"o","project_id":"p","exp":%d}`, ends.Unix()))}).Facts
+	require.True(t, ends.Equal(facts.KeyEnds))
+	require.Contains(t, facts.KeyNew, "vercel env pull")
+	require.Zero(t, vercel.NewService(environ).Facts.KeyEnds)
+}
+
 // TestRequest holds what is asked for against the policy's rules, never less than them, and what the user chose.
 func TestRequest(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -80,7 +80,7 @@ func TestWithoutNamespaces(t *testing.T) {
 	}{{"e2b", places[0], "49983", nil}, {"daytona as a user", places[1], "2280", credential}} {
 		start := func(t *testing.T) *task {
 			k := newTask(t, row.place)
-			k.bare(row.user)
+			k.set.Bare, k.set.User = true, row.user
 			k.around(hostsThere, around(t))
 			return k
 		}
@@ -148,7 +148,7 @@ exit 9`, "sh", bareAttacks, row.port)
 	}
 	start := func(t *testing.T) *task {
 		k := newTask(t, places[1])
-		k.bare(credential)
+		k.set.Bare, k.set.User = true, credential
 		return k
 	}
 	t.Run("git's credentials stay on this machine, and that is named", func(t *testing.T) {
@@ -201,7 +201,7 @@ exit 6`)
 	t.Run("of what root's copy holds only changes come down", func(t *testing.T) {
 		t.Parallel()
 		k := newTask(t, places[1])
-		k.bare(nil)
+		k.set.Bare, k.set.User = true, nil
 		large := make([]byte, 500_000) // which nobody compresses
 		_, _ = rand.Read(large)
 		k.write("large", string(large))
@@ -252,7 +252,7 @@ func TestWithoutIdmappedMounts(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, terminal %v", p.name, terminal), func(t *testing.T) {
 				t.Parallel()
 				k := newTask(t, p)
-				k.unmapped()
+				k.set.Unmapped = true
 				large := make([]byte, 500_000)
 				_, _ = rand.Read(large)
 				k.write("large", string(large))

@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,27 +18,8 @@ import (
 	"github.com/pccrun/pccrun/providers/remote"
 	fake "github.com/pccrun/pccrun/test/internal/cloudflare"
 	"github.com/pccrun/pccrun/test/internal/faults"
-	"github.com/pccrun/pccrun/test/internal/machine"
 	"github.com/pccrun/pccrun/test/internal/npm"
 )
-
-func startCloudflare(t *testing.T) *served {
-	s, err := fake.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			return cloudflare.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
-		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   s.CreateTexts,
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(cloudflareWire(), kinds)) },
-	}
-}
 
 func cloudflareWire() *wire {
 	start := func(r *http.Request) bool { return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/exec") }

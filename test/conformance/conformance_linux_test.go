@@ -287,14 +287,33 @@ echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || 
 		require.Equal(t, []string{"A over", "A ready"}, k.changed())
 		k.nothingLeft()
 	}},
+	{"three minutes without a network, and the run is over", func(t *testing.T, k *task) {
+		k.atOnce = true
+		o := k.meanwhile("echo early; echo x > ready; cat; echo late > late", func(io.Writer) {
+			k.decide(func(*http.Request) *faults.Fault { return &faults.Fault{Cut: -1} })
+			k.unplug()
+			k.goesOn.Store(int64(time.Minute))
+		})
+		require.Equal(t, 125, o.code)
+		require.Contains(t, "early\n", o.out, "what it printed before, as far as it was on its way")
+		require.ErrorContains(t, o.err, "the connection was lost")
+		require.ErrorContains(t, o.err, "the changes could not be downloaded")
+		require.Contains(t, hint(o.err), "pccrun download fetches them")
+		require.Nil(t, k.changed())
+		require.Len(t, k.stand(""), 1, "what was changed is there")
+		k.decide(func(*http.Request) *faults.Fault { return nil })
+		require.NoError(t, k.opened().(fetcher).Fetch(t.Context(), k.heard.created[0], providers.Stdio{Changes: k.session}, &k.heard), "pccrun download")
+		require.Equal(t, []string{"A ready"}, k.changed())
+		k.nothingLeft()
+	}},
 	{"the clock there is ten minutes behind", func(t *testing.T, k *task) {
-		k.clock(-10 * time.Minute)
+		k.set.Clock = -10 * time.Minute
 		k.sh("echo x > made")
 		require.Equal(t, []string{"A made"}, k.changed())
 		k.nothingLeft()
 	}},
 	{"the clock there is ten minutes ahead", func(t *testing.T, k *task) {
-		k.clock(10 * time.Minute)
+		k.set.Clock = 10 * time.Minute
 		k.sh("echo x > made")
 		require.Equal(t, []string{"A made"}, k.changed())
 		k.nothingLeft()
@@ -474,7 +493,7 @@ ln -s /usr/bin/python3 python; echo x > README; echo x > readme; rm sub/b.txt; e
 // What some providers have nothing of.
 var (
 	ofHTTP = map[string]bool{
-		"calls are slow, refused, and answered by errors": true, "a proxy answers": true, "there is no network for a while": true,
+		"calls are slow, refused, and answered by errors": true, "a proxy answers": true, "there is no network for a while": true, "three minutes without a network, and the run is over": true,
 		"the clock there is ten minutes behind": true, "the clock there is ten minutes ahead": true, "the sandbox is gone while the command runs": true,
 		"the network is away for a while in the middle of a line": true,
 	}

@@ -16,7 +16,7 @@ func TestEnds(t *testing.T) {
 	var changed []string
 	for life := 20 * time.Second; changed == nil; life *= 8 { // on a busy machine all of it may be over before the command has begun
 		k := newTask(t, &place{name: least.name, start: func(t *testing.T) *served {
-			return startExampleOf(t, math.MaxInt64, remote.Facts{MaxLife: life})
+			return startExampleOf(t, math.MaxInt64, remote.Facts{Life: remote.Life{MaxLife: life}})
 		}})
 		o := k.run("/bin/sh", "-c", "echo x > made; sleep 6000")
 		require.NoError(t, o.err)

@@ -3,47 +3,17 @@ package conformance_test
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
-	"testing"
-	"time"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
-	"github.com/pccrun/pccrun/providers/modal"
-	"github.com/pccrun/pccrun/test/internal/faults"
-	"github.com/pccrun/pccrun/test/internal/machine"
 	fakemodal "github.com/pccrun/pccrun/test/internal/modal"
 )
-
-func startModal(t *testing.T) *served {
-	s, err := fakemodal.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	decide := func(fault func(r *http.Request) *faults.Fault) {
-		s.Break(func(r *http.Request) *faults.Fault { return fakemodal.Refused(fault(r)) })
-	}
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			return modal.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
-		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: decide, fault: func(kinds ...string) { decide(faultsOf(modalWire(), kinds)) },
-	}
-}
 
 // unary reads the message of a call that has one, and leaves it there.
 func unary(r *http.Request, to proto.Message) bool {

@@ -2,7 +2,6 @@ package conformance_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
 	"regexp"
@@ -10,23 +9,26 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers"
+	fakecloudflare "github.com/pccrun/pccrun/test/internal/cloudflare"
 	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
 	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/machine"
+	fakemodal "github.com/pccrun/pccrun/test/internal/modal"
 	fakesprites "github.com/pccrun/pccrun/test/internal/sprites"
 	fakevercel "github.com/pccrun/pccrun/test/internal/vercel"
 
+	"github.com/pccrun/pccrun/providers/cloudflare"
 	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/providers/modal"
 	"github.com/pccrun/pccrun/providers/remote"
 	"github.com/pccrun/pccrun/providers/sprites"
 	"github.com/pccrun/pccrun/providers/vercel"
@@ -72,78 +74,76 @@ const (
 	extendBroken = "sandboxes cannot be extended"
 )
 
-func startE2B(t *testing.T) *served {
-	s, err := fake.Start(credential)
+// A cloud is what each server is that behaves as a provider.
+type cloud interface {
+	Environ() []string
+	Sandboxes(state string) []string
+	Home(id string) string
+	Calls() []string
+	CreateTexts() string
+	Received() int64
+	Remove(id string)
+	Pause(id string)
+	Unplug()
+	Break(fault func(r *http.Request) *faults.Fault)
+	Settings() *machine.Setting
+	Stop() error
+}
+
+// serve has a server be up, which just was started, and says how its provider is made of an adapter.
+func serve[S remote.Service](t *testing.T, s cloud, err error, wire func() *wire, service func(environ []string) S, base func(S) *remote.Base) *served {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			return e2b.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
+	v := &served{
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received, made: s.CreateTexts, remove: s.Remove, unplug: s.Unplug,
+		pause: s.Pause, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(wire(), kinds)) }, set: s.Settings(), around: func(hosts map[string]string, booted func(*machine.Machine)) {
+			s.Settings().Hosts, s.Settings().Booted = hosts, booted
 		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(e2bWire(), kinds)) },
+		path: func(dir string) { s.Settings().Path = dir },
 	}
+	v.open = func(environ []string, state, program string) providers.Provider {
+		adapter := service(environ)
+		b := base(adapter)
+		if v.atOnce {
+			b.API.Wait = time.Millisecond
+		}
+		b.Facts.Now = func() time.Time { return time.Now().Add(time.Duration(v.ahead.Add(v.goesOn.Load()))) }
+		return remote.New(adapter, b.Facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
+	}
+	return v
+}
+
+func startE2B(t *testing.T) *served {
+	s, err := fake.Start(credential)
+	return serve(t, s, err, e2bWire, e2b.NewService, func(s *e2b.Service) *remote.Base { return &s.Base })
 }
 
 func startDaytona(t *testing.T) *served {
 	s, err := fakedaytona.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			return daytona.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
-		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(daytonaWire(), kinds)) },
-	}
+	return serve(t, s, err, daytonaWire, daytona.NewService, func(s *daytona.Service) *remote.Base { return &s.Base })
+}
+
+func startCloudflare(t *testing.T) *served {
+	s, err := fakecloudflare.Start()
+	return serve(t, s, err, cloudflareWire, cloudflare.NewService, func(s *cloudflare.Service) *remote.Base { return &s.Base })
+}
+
+func startModal(t *testing.T) *served {
+	s, err := fakemodal.Start()
+	return serve(t, s, err, modalWire, modal.NewService, func(s *modal.Service) *remote.Base { return &s.Base })
 }
 
 func startSprites(t *testing.T) *served {
 	s, err := fakesprites.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			service := sprites.NewService(environ)
-			service.Facts.Sockets = []string{s.Socket()}
-			return remote.New(service, service.Facts, providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
-		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(user *syscall.Credential) { s.Bare, s.User = true, user }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(spritesWire(), kinds)) },
-	}
+	return serve(t, s, err, spritesWire, sprites.NewService, func(a *sprites.Service) *remote.Base {
+		a.Facts.Sockets = []string{s.Socket()}
+		return &a.Base
+	})
 }
 
 func startVercel(t *testing.T) *served {
 	s, err := fakevercel.Start(credential)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return &served{
-		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls, received: s.Received,
-		open: func(environ []string, state, program string) providers.Provider {
-			return vercel.New(providers.Host{Environ: environ, Git: plainGit, LinuxProgram: opens(program), StateDir: state})
-		},
-		path:   func(dir string) { s.Path = dir },
-		around: func(hosts map[string]string, booted func(*machine.Machine)) { s.Hosts, s.Booted = hosts, booted },
-		made:   func() string { text, _ := json.Marshal(s.CreateRequests()); return string(text) },
-		remove: s.Remove, unplug: s.Unplug, clock: func(ahead time.Duration) { s.Clock = ahead },
-		pause: s.Pause, unmapped: func() { s.Unmapped = true },
-		bare: func(*syscall.Credential) { s.Bare = true }, decide: s.Break, fault: func(kinds ...string) { s.Break(faultsOf(vercelWire(), kinds)) },
-	}
+	return serve(t, s, err, vercelWire, vercel.NewService, func(s *vercel.Service) *remote.Base { return &s.Base })
 }
 
 // wire is what calls are on a provider's wire.

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -128,17 +129,19 @@ type served struct {
 	home    func(id string) string      // where its files are on this machine
 	calls   func() []string
 
-	received func() int64                   // bytes of all calls
-	made     func() string                  // all that requests to create said
-	bare     func(user *syscall.Credential) // has nobody in sandboxes make a namespace, nor be root where a user is given
+	received func() int64  // bytes of all calls
+	made     func() string // all that requests to create said
 	pause    func(id string)
-	remove   func(id string) // as when its time is over, or somebody else destroys it
-	unplug   func()          // breaks all connections
-	clock    func(ahead time.Duration)
-	unmapped func() // has homes be where no owner can be mapped
+	remove   func(id string)  // as when its time is over, or somebody else destroys it
+	unplug   func()           // breaks all connections
+	set      *machine.Setting // nil: its sandboxes cannot be otherwise
 	around   func(hosts map[string]string, booted func(*machine.Machine))
 	decide   func(fault func(r *http.Request) *faults.Fault)
 	fault    func(kinds ...string)
+
+	atOnce bool // a call is repeated at once
+	// By how much the engine's clock is ahead, and goes on each time that it looks at it.
+	ahead, goesOn atomic.Int64
 }
 
 // A task is a run of a test.

@@ -42,14 +42,14 @@ func TestVercelControl(t *testing.T) {
 		require.WithinDuration(t, time.Now().Add(time.Hour), server.Ends(box.ID), 2*time.Minute)
 		require.WithinDuration(t, time.Now().Add(time.Hour), must(s.Status(ctx, box.ID)).Ends, 2*time.Minute)
 
-		require.NoError(t, s.PutFile(ctx, box, server.HomeThere(box.ID)+"/dir/ü &?", &remote.Archive{Size: 3, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte("abc"))), nil }}))
+		require.NoError(t, s.PutFile(ctx, box, server.HomeThere(server.Sandbox(box.ID))+"/dir/ü &?", &remote.Archive{Size: 3, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte("abc"))), nil }}))
 		require.NoError(t, s.Park(ctx, box))
 		require.ErrorContains(t, s.Park(ctx, box), "410", "it is stopped already, as the engine finds out")
 		require.False(t, must(s.Status(ctx, box.ID)).Running)
 		box, err = s.Resume(ctx, box.ID)
 		require.NoError(t, err)
 		var b bytes.Buffer
-		require.NoError(t, s.GetFile(ctx, box, server.HomeThere(box.ID)+"/dir/ü &?", func() (io.Writer, error) { return &b, nil }))
+		require.NoError(t, s.GetFile(ctx, box, server.HomeThere(server.Sandbox(box.ID))+"/dir/ü &?", func() (io.Writer, error) { return &b, nil }))
 		require.Equal(t, "abc", b.String())
 	}
 	server.Pages = 1

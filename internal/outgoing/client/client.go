@@ -41,17 +41,23 @@ func (l *lazy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTrip(r)
 }
 
-func transport(home string, environ []string, note func(text string)) (*http.Transport, error) {
+// settings are the proxies and authorities that count.
+func settings(home string, environ []string, note func(text string)) (*httpproxy.Config, *x509.CertPool, error) {
 	s, err := outgoing.Read(&programs.Finder{Home: home, Records: programs.Records(home, ""), Environ: environ}, note)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.Trust()
 	pool, err := roots(s.Certificates)
+	return &httpproxy.Config{HTTPProxy: s.HTTPProxy, HTTPSProxy: s.HTTPSProxy, NoProxy: s.NoProxy}, pool, err
+}
+
+func transport(home string, environ []string, note func(text string)) (*http.Transport, error) {
+	proxies, pool, err := settings(home, environ, note)
 	if err != nil {
 		return nil, err
 	}
-	proxy := (&httpproxy.Config{HTTPProxy: s.HTTPProxy, HTTPSProxy: s.HTTPSProxy, NoProxy: s.NoProxy}).ProxyFunc()
+	proxy := proxies.ProxyFunc()
 	return &http.Transport{
 		Proxy:                 func(r *http.Request) (*url.URL, error) { return proxy(r.URL) },
 		DialContext:           (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -68,15 +74,9 @@ func transport(home string, environ []string, note func(text string)) (*http.Tra
 // roots returns the system's authorities with those of some files and directories.
 func roots(more []string) (*x509.CertPool, error) {
 	// crypto/x509 reads these, once, in place of the system's.
-	for _, name := range [...]string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
-		if value, set := os.LookupEnv(name); set {
-			if err := os.Unsetenv(name); err != nil {
-				return nil, err
-			}
-			defer os.Setenv(name, value)
-		}
-	}
+	restore := replaced(map[string]string{"SSL_CERT_FILE": "", "SSL_CERT_DIR": ""})
 	pool, err := x509.SystemCertPool()
+	restore()
 	if err != nil {
 		return nil, fmt.Errorf("read the system's authorities: %w", err)
 	}
@@ -97,4 +97,62 @@ func roots(more []string) (*x509.CertPool, error) {
 		}
 	}
 	return pool, nil
+}
+
+// replaced has variables of this process have other values, none where that is "", until restore is called.
+func replaced(values map[string]string) (restore func()) {
+	before := map[string]string{}
+	for name, value := range values {
+		if was, set := os.LookupEnv(name); set {
+			before[name] = was
+		}
+		_ = os.Unsetenv(name) // of names that are none this fails alone
+		if value != "" {
+			_ = os.Setenv(name, value)
+		}
+	}
+	return func() {
+		for name := range values {
+			_ = os.Unsetenv(name)
+			if was, set := before[name]; set {
+				_ = os.Setenv(name, was)
+			}
+		}
+	}
+}
+
+var ofProcess struct {
+	once sync.Once
+	err  error
+}
+
+// Process has what a library sends that has a client of its own go the same way: by the proxy that net/http reads of the
+// environment, and trusting the authorities that crypto/x509 does where nobody names any. Both are read once in a process. The
+// error says that this process has read the proxy of a server's address before.
+func Process(home string, environ []string, address string, note func(text string)) error {
+	ofProcess.once.Do(func() { ofProcess.err = process(home, environ, address, note) })
+	return ofProcess.err
+}
+
+func process(home string, environ []string, address string, note func(text string)) error {
+	proxies, pool, err := settings(home, environ, note)
+	if err != nil {
+		return err
+	}
+	to, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	restore := replaced(map[string]string{
+		"HTTP_PROXY": proxies.HTTPProxy, "HTTPS_PROXY": proxies.HTTPSProxy, "NO_PROXY": proxies.NoProxy, "http_proxy": "", "https_proxy": "", "no_proxy": "", "REQUEST_METHOD": "",
+		"GODEBUG": "x509usefallbackroots=1",
+	})
+	defer restore()
+	x509.SetFallbackRoots(pool)
+	has, err := http.ProxyFromEnvironment(&http.Request{URL: to})
+	want, e := proxies.ProxyFunc()(to)
+	if err = errors.Join(err, e); err == nil && fmt.Sprint(has) != fmt.Sprint(want) {
+		err = errors.New("BUG: the proxy of the environment was read before that of the user's file")
+	}
+	return err
 }

@@ -3,9 +3,11 @@ package client
 import (
 	"encoding/pem"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,5 +138,51 @@ func TestProxy(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(line+"\n"), 0o600))
 	_, err = get(t, home, "http://host.invalid/", line)
 	require.NoError(t, err)
+	require.Equal(t, 1, asked)
+}
+
+// TestProcess: a library's own client goes the same way, in a process of its own: by the proxy and authorities of the user's file,
+// whatever the environment says.
+func TestProcess(t *testing.T) {
+	const child = "PCCRUN_TEST_PROCESS"
+	if how, is := os.LookupEnv(child); is {
+		if how != "" {
+			require.NoError(t, Process(how, os.Environ(), "https://example.com", func(string) {}))
+		}
+		r, err := (&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}).Get("https://example.com")
+		require.NoError(t, err)
+		r.Body.Close()
+		return
+	}
+	home := private.Dir(t)
+	address, file := server(t, home)
+	asked := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusOK)
+		from, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer from.Close()
+		to, err := net.Dial("tcp", strings.TrimPrefix(address, "https://"))
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(to, from); to.Close() }()
+		_, _ = io.Copy(from, to)
+	}))
+	defer proxy.Close()
+	path := filepath.Join(home, outgoing.File)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte("https_proxy="+proxy.URL+"\nSSL_CERT_FILE="+file+"\n"), 0o600))
+	run := func(how string) error {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProcess$")
+		c.Env = append(os.Environ(), child+"="+how, "HTTPS_PROXY=http://127.0.0.1:1", "SSL_CERT_FILE=/dev/null")
+		return c.Run()
+	}
+	require.NoError(t, run(home))
+	require.Equal(t, 1, asked)
+	require.Error(t, run(""), "the control: without it the environment counts")
 	require.Equal(t, 1, asked)
 }

@@ -8,21 +8,19 @@
 package cloudflare
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/pccrun/pccrun/test/internal/machine"
 )
@@ -38,7 +36,7 @@ const maxBody = 32 << 20
 
 // Server is one.
 type Server struct {
-	*machine.Cloud[running]
+	*machine.Cloud[struct{}]
 	Open bool // it has no key, and takes every call
 
 	starting sync.Mutex // over what starts and ends sandboxes
@@ -46,25 +44,8 @@ type Server struct {
 	made     []string // what was written into sandboxes as they were made
 }
 
-// running is what a sandbox has beside its name: what is executed in it.
-type running struct{ runs map[*command]bool }
-
 // box is a sandbox.
-type box = machine.Sandbox[running]
-
-// command is what is executed in one.
-type command struct {
-	c     *exec.Cmd
-	there bool // in a machine of its own
-
-	mu    sync.Mutex
-	log   []event
-	over  bool
-	grown chan struct{} // closed when there is more of it
-}
-
-// event is one of those that tell of a command.
-type event struct{ kind, data string }
+type box = machine.Sandbox[struct{}]
 
 // Start starts a server.
 func Start() (*Server, error) {
@@ -73,8 +54,8 @@ func Start() (*Server, error) {
 		answer(w, http.StatusOK, map[string]any{"message": "Hello from Bun server!"})
 	})
 	var err error
-	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
-		Name: "cloudflare", Port: ":3000", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Kill: kill,
+	s.Cloud, err = machine.StartCloud(machine.CloudOptions[struct{}]{
+		Name: "cloudflare", Port: ":3000", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route,
 		Daemon: func(*box) http.Handler { return daemon }, Anyone: daemon,
 	})
 	return s, err
@@ -98,25 +79,6 @@ func (s *Server) Remove(id string) {
 	defer s.starting.Unlock()
 	s.Cloud.Remove(id)
 	s.Wait()
-}
-
-// objectOf is a variable of all that is executed in a sandbox.
-func objectOf(b *box) string { return "CLOUDFLARE_DURABLE_OBJECT_ID=" + b.Home }
-
-// kill ends all that is executed in a sandbox, what is in sessions of its own too.
-func kill(b *box) {
-	if os.Getuid() != 0 {
-		machine.EndBearing(objectOf(b))
-	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	for c := range b.Runs.runs {
-		if c.there {
-			machine.Signal(c.c, syscall.SIGKILL)
-		} else {
-			_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
-		}
-	}
 }
 
 func answer(w http.ResponseWriter, status int, v any) { machine.Answer(w, status, v) }
@@ -166,7 +128,7 @@ func (s *Server) container(id string) (*box, error) {
 	}
 	b, err := s.Create(&http.Request{Body: io.NopCloser(strings.NewReader("{}"))}, &struct{}{}, func(int) string { return id })
 	if err == nil {
-		b.State, b.Runs = "running", running{map[*command]bool{}}
+		b.State = "running"
 		s.Show(b)
 	}
 	return b, err
@@ -181,15 +143,17 @@ func (s *Server) sandbox(w http.ResponseWriter, r *http.Request, b *box, call st
 		s.exec(w, r, b)
 	case file && (r.Method == http.MethodGet || r.Method == http.MethodPut):
 		name = filepath.Clean("/" + decoded(name))
-		if !below(name, workspace) && !below(name, s.home(b)) {
+		if !below(name, workspace) && !below(name, s.HomeThere(b)) {
 			refuse(w, http.StatusForbidden, "invalid_request", "path must resolve to a location within /workspace")
 			return
 		}
-		path, err := s.place(b, name)
+		path, err := s.Place(b, "", s.there(b, name))
 		if err != nil {
 			refuse(w, http.StatusBadGateway, "pool_error", err.Error())
 		} else if r.Method == http.MethodGet {
-			read(w, name, path)
+			if machine.SendFile(w, path) != nil {
+				refuse(w, http.StatusNotFound, "workspace_read_not_found", "File not found: "+name)
+			}
 		} else {
 			s.write(w, r, name, path)
 		}
@@ -212,41 +176,12 @@ func decoded(path string) string {
 
 func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-// home is the home in a sandbox, as it is called there.
-func (s *Server) home(b *box) string {
-	if os.Getuid() == 0 {
-		return machine.Home
-	}
-	return b.Home
-}
-
 // called are the places of a text that name the bridge's directory.
 var called = regexp.MustCompile(`(^|[\s'"=])` + workspace + `($|[/\s'"])`)
 
 // there is a text that names it by what it is called in the sandbox.
 func (s *Server) there(b *box, text string) string {
-	return called.ReplaceAllString(text, "${1}"+s.home(b)+"${2}")
-}
-
-// place is where a path of a sandbox is on this machine.
-func (s *Server) place(b *box, name string) (string, error) {
-	m, err := s.Boot(b)
-	name = s.there(b, name)
-	if rest, is := strings.CutPrefix(name, machine.Home); m != nil && is {
-		return b.Home + rest, nil
-	}
-	return name, err
-}
-
-func read(w http.ResponseWriter, name, path string) {
-	f, err := os.Open(path)
-	if err != nil {
-		refuse(w, http.StatusNotFound, "workspace_read_not_found", "File not found: "+name)
-		return
-	}
-	defer f.Close()
-	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = io.Copy(w, f)
+	return called.ReplaceAllString(text, "${1}"+s.HomeThere(b)+"${2}")
 }
 
 func (s *Server) write(w http.ResponseWriter, r *http.Request, name, path string) {
@@ -256,10 +191,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, name, path string
 		return
 	}
 	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
-	}
-	if err == nil && s.User != nil {
-		err = os.Chown(path, int(s.User.Uid), int(s.User.Gid))
+		err = s.WriteFile(path, bytes.NewReader(text), 0o644)
 	}
 	if err != nil {
 		refuse(w, http.StatusBadGateway, "workspace_archive_write_error", "write failed: "+err.Error())
@@ -290,7 +222,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, b *box) {
 	for i, word := range body.Argv {
 		body.Argv[i] = s.there(b, word)
 	}
-	c, err := s.start(b, body.Argv, s.there(b, filepath.Clean(cmp.Or(body.Dir, workspace))))
+	c, err := s.Execute(b, machine.Program{Argv: body.Argv, Dir: s.there(b, filepath.Clean(cmp.Or(body.Dir, workspace))), Piece: 4001})
 	w.Header().Set("Content-Type", "text/event-stream")
 	say := func(kind, data string) {
 		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, data)
@@ -300,90 +232,16 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, b *box) {
 		say("error", fmt.Sprintf(`{"error":%q,"code":"exec_transport_error"}`, err))
 		return
 	}
-	for at := 0; ; {
-		c.mu.Lock()
-		log, over, grown := c.log[at:], c.over, c.grown
-		c.mu.Unlock()
-		for _, e := range log {
-			say(e.kind, e.data)
+	switch err := c.Follow(r.Context(), 0, func(pieces []machine.Piece) error {
+		for _, p := range pieces {
+			say([]string{1: "stdout", 2: "stderr"}[p.Stream], base64.StdEncoding.EncodeToString(p.Text))
 		}
-		if at += len(log); over {
-			return
-		}
-		select {
-		case <-grown:
-		case <-r.Context().Done():
-			return
-		}
+		return nil
+	}); {
+	case err != nil:
+	case s.Sandbox(b.ID) != b:
+		say("error", `{"error":"the container is not running","code":"exec_error"}`)
+	default:
+		say("exit", fmt.Sprintf(`{"exit_code":%d}`, *c.End()))
 	}
-}
-
-func (s *Server) start(b *box, argv []string, dir string) (*command, error) {
-	m, err := s.Boot(b)
-	if err != nil {
-		return nil, err
-	}
-	c := &command{c: exec.Command(argv[0], argv[1:]...), there: m != nil, grown: make(chan struct{})}
-	if c.there {
-		user := cmp.Or(s.User, &syscall.Credential{})
-		c.c = m.Command(user.Uid, user.Gid, dir, argv...)
-	} else {
-		c.c.Dir = dir
-	}
-	c.c.Env = append(s.Env(s.home(b)), objectOf(b))
-	c.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, e1 := c.c.StdoutPipe()
-	said, e2 := c.c.StderrPipe()
-	if err := errors.Join(e1, e2); err != nil {
-		return nil, err
-	}
-	if err := c.c.Start(); err != nil {
-		c.add(true, event{"stderr", base64.StdEncoding.EncodeToString([]byte(err.Error() + "\n"))}, event{"exit", `{"exit_code":127}`})
-		return c, nil
-	}
-	b.Mu.Lock()
-	b.Runs.runs[c] = true
-	b.Mu.Unlock()
-	go s.watch(b, c, out, said)
-	return c, nil
-}
-
-func (c *command) add(over bool, events ...event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.log, c.over = append(c.log, events...), over
-	close(c.grown)
-	c.grown = make(chan struct{})
-}
-
-// watch takes what a program prints, to its end.
-func (s *Server) watch(b *box, c *command, out, said io.Reader) {
-	var pipes sync.WaitGroup
-	for stream, from := range map[string]io.Reader{"stdout": out, "stderr": said} {
-		pipes.Go(func() {
-			for buf := make([]byte, 4001); ; {
-				n, err := from.Read(buf)
-				if n > 0 {
-					c.add(false, event{stream, base64.StdEncoding.EncodeToString(buf[:n])})
-				}
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	pipes.Wait()
-	_ = c.c.Wait()
-	b.Mu.Lock()
-	delete(b.Runs.runs, c)
-	b.Mu.Unlock()
-	code := c.c.ProcessState.ExitCode()
-	if status := c.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
-		code = 128 + int(status.Signal())
-	}
-	if s.Sandbox(b.ID) != b {
-		c.add(true, event{"error", `{"error":"the container is not running","code":"exec_error"}`})
-		return
-	}
-	c.add(true, event{"exit", fmt.Sprintf(`{"exit_code":%d}`, code)})
 }

@@ -9,18 +9,17 @@
 package daytona
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -58,28 +57,18 @@ type making struct {
 	} `json:"buildInfo"`
 }
 
-// sessions are those of a sandbox, each with what it executes.
-type sessions map[string]map[string]*command
+// sessions are those of a sandbox: whether each goes on. What one executes has its name, and one of its own.
+type sessions map[string]bool
 
 // box is a sandbox.
 type box = machine.Sandbox[sessions]
-
-// command is what a session executes.
-type command struct {
-	c     *exec.Cmd
-	stdin io.WriteCloser
-	mu    sync.Mutex
-	log   []byte
-	code  *int
-	grown chan struct{} // closed when there is more of it
-}
 
 // Start starts a server.
 func Start() (*Server, error) {
 	s := &Server{}
 	var err error
 	s.Cloud, err = machine.StartCloud(machine.CloudOptions[sessions]{
-		Name: "daytona", Port: ":2280", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Kill: kill,
+		Name: "daytona", Port: ":2280", Machines: os.Getuid() == 0, Stopped: "stopped", Route: s.route, Ended: removeLeft,
 		Anyone: http.NotFoundHandler(), Daemon: func(*box) http.Handler { return http.NotFoundHandler() },
 	})
 	return s, err
@@ -221,38 +210,25 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	items := []map[string]any{}
-	for _, b := range s.Bearing(func(labels map[string]string) bool {
-		for key, value := range want {
-			if labels[key] != value {
-				return false
-			}
-		}
-		return true
-	}) {
+	for _, b := range s.Bearing(want) {
 		items = append(items, s.told(b))
 	}
 	at, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
 	size, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	if size == 0 {
-		size = 100
-	}
-	items = items[min(at, len(items)):]
+	items, after := machine.Page(items, at, cmp.Or(size, 100))
 	var next any
-	if len(items) > size {
-		items, next = items[:size], strconv.Itoa(at+size)
+	if after > 0 {
+		next = strconv.Itoa(after)
 	}
 	answer(w, http.StatusOK, map[string]any{"items": items, "nextCursor": next})
 }
 
-// kill ends all that the sessions of a sandbox execute.
-func kill(b *box) {
+// removeLeft removes what sessions left: where there are no machines the /tmp of a sandbox is ours, and whoever made it may have
+// been killed.
+func removeLeft(b *box) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	for id, commands := range b.Runs {
-		for _, c := range commands {
-			_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
-		}
-		// Where there are no machines its /tmp is ours, and whoever made them may have been killed.
+	for id := range b.Runs {
 		left, _ := filepath.Glob("/tmp/." + id + ".*")
 		for _, name := range left {
 			_ = os.Remove(name)
@@ -261,41 +237,24 @@ func kill(b *box) {
 	b.Runs = sessions{}
 }
 
-// place is where a path of a sandbox is on this machine.
+// place is where a path of a sandbox is on this machine, "" if nowhere.
 func (s *Server) place(b *box, name string) string {
-	switch {
-	case !filepath.IsAbs(name):
-		return filepath.Join(b.Home, name)
-	case os.Getuid() != 0:
-		return name
-	case strings.HasPrefix(name, machine.Home+"/"):
-		return filepath.Join(b.Home, strings.TrimPrefix(name, machine.Home))
-	}
-	m, err := s.Boot(b)
+	name, err := s.Place(b, "", name)
 	if err != nil {
 		return ""
 	}
-	return m.Path(name)
+	return name
 }
 
 func (s *Server) toolbox(w http.ResponseWriter, r *http.Request, b *box, path string) {
-	m, err := s.Boot(b)
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
-		return
-	}
 	parts := strings.Split(path, "/")
 	switch {
 	case path == "files/bulk-upload":
 		s.upload(w, r, b)
 	case path == "files/download":
-		name := s.place(b, r.URL.Query().Get("path"))
-		if _, err := os.Stat(name); err != nil {
+		if name := s.place(b, r.URL.Query().Get("path")); machine.SendFile(w, name) != nil {
 			refuse(w, http.StatusNotFound, "file not found: "+name)
-			return
 		}
-		w.Header().Set("Content-Type", "application/octet-stream")
-		http.ServeFile(w, r, name)
 	case path == "files" && r.Method == http.MethodDelete:
 		if os.Remove(s.place(b, r.URL.Query().Get("path"))) != nil {
 			refuse(w, http.StatusNotFound, "file not found")
@@ -307,20 +266,32 @@ func (s *Server) toolbox(w http.ResponseWriter, r *http.Request, b *box, path st
 	case path == "process/execute":
 		var in struct{ Command, Cwd string }
 		_ = json.NewDecoder(r.Body).Decode(&in)
-		c := s.command(m, b, in.Command)
-		out, _ := c.CombinedOutput()
-		answer(w, http.StatusOK, map[string]any{"exitCode": c.ProcessState.ExitCode(), "result": string(out)})
+		var out []byte
+		c, err := s.Execute(b, shell("", in.Command))
+		if err == nil {
+			err = c.Follow(r.Context(), 0, func(pieces []machine.Piece) error {
+				for _, p := range pieces {
+					out = append(out, p.Text...)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		answer(w, http.StatusOK, map[string]any{"exitCode": *c.End(), "result": string(out)})
 	case path == "process/session" && r.Method == http.MethodPost:
 		var in struct {
 			ID string `json:"sessionId"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&in)
 		b.Mu.Lock()
-		b.Runs[in.ID] = map[string]*command{}
+		b.Runs[in.ID] = true
 		b.Mu.Unlock()
 		w.WriteHeader(http.StatusCreated)
 	case len(parts) >= 3 && parts[0] == "process" && parts[1] == "session":
-		s.session(w, r, b, m, parts[2], parts[3:])
+		s.session(w, r, b, parts[2], parts[3:])
 	default:
 		refuse(w, http.StatusNotFound, "404 page not found")
 	}
@@ -341,17 +312,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, b *box) {
 		if strings.HasSuffix(part.FormName(), ".path") {
 			text, _ := io.ReadAll(part)
 			name = s.place(b, string(text))
-			err = s.MakeDirs(filepath.Dir(name), s.User)
+			err = s.MakeDirs(filepath.Dir(name))
 			continue
 		}
-		var f *os.File
-		if f, err = os.Create(name); err == nil {
-			_, err = io.Copy(f, part)
-			if s.User != nil {
-				_ = f.Chown(int(s.User.Uid), int(s.User.Gid))
-			}
-			f.Close()
-		}
+		err = s.WriteFile(name, part, 0o644)
 	}
 	refuse(w, http.StatusBadRequest, err.Error())
 }
@@ -375,78 +339,63 @@ func (s *Server) bulk(w http.ResponseWriter, r *http.Request, b *box) {
 	_ = form.Close()
 }
 
-// command is what executes a line of a shell's in a sandbox.
-func (s *Server) command(m *machine.Machine, b *box, line string) *exec.Cmd {
+// shell is what executes a line of a shell's in a sandbox.
+func shell(name, line string) machine.Program {
 	line = "trap '' HUP INT QUIT TSTP TTIN TTOU\n" + line // what the toolbox executes may ignore signals: its shell starts it in the background
-	c := exec.Command("/bin/sh", "-c", line)
-	home := b.Home
-	if m != nil {
-		home = machine.Home
-		user := cmp.Or(s.User, &syscall.Credential{})
-		c = m.Command(user.Uid, user.Gid, home, "/bin/sh", "-c", line)
-	} else {
-		c.Dir = home
-	}
-	c.Env = s.Env(home)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return c
+	return machine.Program{Name: name, Argv: []string{"/bin/sh", "-c", line}, Stdin: name != "", Lines: true}
 }
 
-func (s *Server) session(w http.ResponseWriter, r *http.Request, b *box, m *machine.Machine, id string, rest []string) {
+func (s *Server) session(w http.ResponseWriter, r *http.Request, b *box, id string, rest []string) {
 	b.Mu.Lock()
-	commands := b.Runs[id]
-	var c *command
-	if len(rest) > 1 {
-		c = commands[rest[1]]
-	}
+	goesOn := b.Runs[id]
 	b.Mu.Unlock()
+	var c *machine.Process
+	if len(rest) > 1 {
+		c = b.Process(id + "/" + rest[1])
+	}
 	switch {
-	case commands == nil:
+	case !goesOn:
 		refuse(w, http.StatusNotFound, "session not found")
 	case len(rest) == 0 && r.Method == http.MethodDelete:
-		b.Mu.Lock()
-		for _, c := range commands {
-			_ = c.stdin.Close()
-			if m != nil {
-				machine.Signal(c.c, syscall.SIGKILL)
-			} else {
-				_ = syscall.Kill(-c.c.Process.Pid, syscall.SIGKILL)
+		for _, c := range b.Processes(false) {
+			if strings.HasPrefix(c.ID, id+"/") {
+				_ = c.In.Close()
+				c.Signal(syscall.SIGKILL)
 			}
 		}
-		b.Runs[id] = nil // its files may be there still
+		b.Mu.Lock()
+		b.Runs[id] = false // its files may be there still
 		b.Mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	case len(rest) == 1 && rest[0] == "exec":
-		s.execute(w, r, b, m, commands)
+		s.execute(w, r, b, id)
 	case c == nil:
 		refuse(w, http.StatusNotFound, "command not found")
 	case len(rest) == 2:
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		answer(w, http.StatusOK, struct {
 			ID      string `json:"id"`
 			Command string `json:"command"`
 			Code    *int   `json:"exitCode,omitempty"`
-		}{rest[1], "", c.code})
+		}{rest[1], "", c.End()})
 	case rest[2] == "input":
 		var in struct{ Data string }
 		_ = json.NewDecoder(r.Body).Decode(&in)
 		if !strings.HasSuffix(in.Data, "\n") {
 			in.Data += "\n"
 		}
-		if _, err := io.WriteString(c.stdin, in.Data); err != nil {
+		if _, err := io.WriteString(c.In, in.Data); err != nil {
 			refuse(w, http.StatusGone, "command has already completed")
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	case rest[2] == "logs":
-		c.follow(w, r)
+		follow(w, r, c)
 	default:
 		refuse(w, http.StatusNotFound, "404 page not found")
 	}
 }
 
-func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *box, m *machine.Machine, commands map[string]*command) {
+func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *box, session string) {
 	var in struct {
 		Command string `json:"command"`
 		Async   bool   `json:"runAsync"`
@@ -455,100 +404,48 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *box, m *mach
 		refuse(w, http.StatusBadRequest, "want a command that runs by itself")
 		return
 	}
-	c := &command{c: s.command(m, b, in.Command), grown: make(chan struct{})}
-	var err error
-	if c.stdin, err = c.c.StdinPipe(); err == nil {
-		var out, said io.ReadCloser
-		if out, err = c.c.StdoutPipe(); err == nil {
-			if said, err = c.c.StderrPipe(); err == nil {
-				if err = c.c.Start(); err == nil {
-					go c.watch(out, said)
-				}
-			}
-		}
-	}
-	if err != nil {
+	id := strings.ToLower(rand.Text())
+	if _, err := s.Execute(b, shell(session+"/"+id, in.Command)); err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	id := strings.ToLower(rand.Text())
-	b.Mu.Lock()
-	commands[id] = c
-	b.Mu.Unlock()
 	answer(w, http.StatusAccepted, map[string]string{"cmdId": id})
 }
 
-func (c *command) add(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
-	close(c.grown)
-	c.grown = make(chan struct{})
-}
+// errCut is the end of a log that a fault ends.
+var errCut = errors.New("cut")
 
-// watch puts what is printed into the log, line by line, each with the mark of its stream.
-func (c *command) watch(out, said io.Reader) {
-	var pipes sync.WaitGroup
-	for mark, from := range map[string]io.Reader{"\x01\x01\x01": out, "\x02\x02\x02": said} {
-		pipes.Go(func() {
-			lines := bufio.NewReader(from)
-			for {
-				text, err := lines.ReadBytes('\n')
-				if len(text) > 0 {
-					text = append(bytes.TrimSuffix(bytes.ReplaceAll(text, []byte{0}, nil), []byte("\n")), '\n')
-					c.add(func() { c.log = append(append(c.log, mark...), text...) })
-				}
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	pipes.Wait()
-	_ = c.c.Wait()
-	code := c.c.ProcessState.ExitCode()
-	if status := c.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
-		code = 128 + int(status.Signal())
-	}
-	c.add(func() { c.code = &code })
-}
-
-// follow sends the log as it grows, in pieces that end in the middle of a mark.
-func (c *command) follow(w http.ResponseWriter, r *http.Request) {
-	cut := faults.CutAfter(r)
+// follow sends what is printed, line by line, each with the mark of its stream, in parts that end in the middle of a mark.
+func follow(w http.ResponseWriter, r *http.Request, c *machine.Process) {
+	cut, at := faults.CutAfter(r), 0
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return
 	}
 	defer ws.CloseNow()
 	ctx := ws.CloseRead(context.Background())
-	for at := 0; ; {
-		c.mu.Lock()
-		text, over, grown := c.log[at:], c.code != nil, c.grown
-		c.mu.Unlock()
-		for len(text) > 0 {
-			part := text[:min(len(text), 4001)]
+	err = c.Follow(ctx, 0, func(pieces []machine.Piece) error {
+		var log []byte
+		for _, p := range pieces {
+			line := append(bytes.TrimSuffix(bytes.ReplaceAll(p.Text, []byte{0}, nil), []byte("\n")), '\n')
+			log = append(append(log, bytes.Repeat([]byte{byte(p.Stream)}, 3)...), line...)
+		}
+		for len(log) > 0 {
+			part := log[:min(len(log), 4001)]
 			if cut > 0 && at+len(part) >= cut {
 				_ = ws.Write(ctx, websocket.MessageBinary, part[:max(0, cut-at)])
-				return
+				return errCut
 			}
-			if ws.Write(ctx, websocket.MessageBinary, part) != nil {
-				return
+			if err := ws.Write(ctx, websocket.MessageBinary, part); err != nil {
+				return err
 			}
-			text, at = text[len(part):], at+len(part)
+			log, at = log[len(part):], at+len(part)
 		}
-		if over && at == 0 { // as the toolbox, in which one of two who read the command's output may miss its end
-			<-ctx.Done()
-			return
-		}
-		if over {
-			_ = ws.Close(websocket.StatusNormalClosure, "")
-			return
-		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return
-		}
+		return nil
+	})
+	if err == nil && at == 0 { // as the toolbox, in which one of two who read the command's output may miss its end
+		<-ctx.Done()
+	} else if err == nil {
+		_ = ws.Close(websocket.StatusNormalClosure, "")
 	}
 }

@@ -1,9 +1,11 @@
 package e2b
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -12,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,23 +21,6 @@ import (
 
 	"github.com/pccrun/pccrun/test/internal/machine"
 )
-
-// A process that the daemon of a sandbox started.
-type process struct {
-	command *exec.Cmd
-	config  map[string]any
-	tag     string
-	there   bool // in a machine of its own
-
-	mu     sync.Mutex
-	cond   *sync.Cond
-	events []map[string]any
-	over   bool
-	stdin  io.WriteCloser
-	master *os.File      // of its terminal, nil if it has none
-	quit   chan struct{} // output is read no more
-	once   sync.Once
-}
 
 // daemon answers as envd.
 func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
@@ -75,64 +59,32 @@ func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// place is where a path of a sandbox is on this machine: never outside of it.
-func (s *Server) place(b *box, name string) (string, bool) {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(b.Home, name)
-	}
-	name = filepath.Clean(name)
-	if rest, is := strings.CutPrefix(name, machine.Home+"/"); is && s.credential != nil {
-		name = filepath.Join(b.Home, rest)
-	} else if strings.HasPrefix(name, "/tmp/.pccrun-") && s.credential == nil { // the sandbox has no /tmp of its own
-		return name, true
-	} else if strings.HasPrefix(name, "/tmp/") && !strings.HasPrefix(name, filepath.Dir(b.Home)+"/") {
-		m, err := s.Boot(b)
-		if err != nil {
-			return "", false
-		}
-		return m.Path(name), true
-	}
-	return name, strings.HasPrefix(name, filepath.Dir(b.Home)+"/")
-}
-
 // says is how a sandbox calls a path of this machine.
 func (s *Server) says(b *box, name string) string {
-	if rest, is := strings.CutPrefix(name, b.Home); is && s.credential != nil {
-		return machine.Home + rest
+	if rest, is := strings.CutPrefix(name, b.Home); is {
+		return s.HomeThere(b) + rest
 	}
 	return name
 }
 
 func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
-	name, inside := s.place(b, r.URL.Query().Get("path"))
-	if !inside {
-		refuse(w, http.StatusForbidden, "outside of the sandbox")
-		return
-	}
+	name, err := s.Place(b, "", r.URL.Query().Get("path"))
 	body := io.Reader(r.Body)
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
-		parts, err := r.MultipartReader()
-		if err == nil {
-			body, err = parts.NextPart()
+		parts, e := r.MultipartReader()
+		if e == nil {
+			body, e = parts.NextPart()
 		}
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err.Error())
+		if e != nil {
+			refuse(w, http.StatusBadRequest, e.Error())
 			return
 		}
 	}
-	err := s.MakeDirs(filepath.Dir(name), s.credential)
-	var f *os.File
 	if err == nil {
-		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+		err = s.MakeDirs(filepath.Dir(name))
 	}
 	if err == nil {
-		_, err = io.Copy(f, body)
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}
-	if err == nil && s.credential != nil {
-		err = os.Lchown(name, int(s.credential.Uid), int(s.credential.Gid))
+		err = s.WriteFile(name, body, 0o644)
 	}
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err.Error())
@@ -142,18 +94,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
 }
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request, b *box) {
-	name, inside := s.place(b, r.URL.Query().Get("path"))
-	f, err := os.Open(name)
-	if !inside || err != nil {
+	name, err := s.Place(b, "", r.URL.Query().Get("path"))
+	if err != nil || machine.SendFile(w, name) != nil {
 		refuse(w, http.StatusNotFound, "path '"+name+"' does not exist")
-		return
 	}
-	defer f.Close()
-	w.Header().Set("Content-Type", "application/octet-stream")
-	if info, err := f.Stat(); err == nil {
-		w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-	}
-	_, _ = io.Copy(w, f)
 }
 
 // connectError answers a unary call that failed.
@@ -199,73 +143,25 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 		streamError(w, "invalid_argument", err.Error())
 		return
 	}
-	p := &process{tag: in.Tag, quit: make(chan struct{}), config: map[string]any{"cmd": in.Process.Cmd, "args": in.Process.Args, "envs": in.Process.Envs}}
-	p.cond = sync.NewCond(&p.mu)
-	m, err := s.Boot(b)
-	if err != nil {
-		streamError(w, "internal", err.Error())
-		return
+	user, _, _ := r.BasicAuth()
+	o := machine.Program{
+		Tag: in.Tag, Argv: append([]string{in.Process.Cmd}, in.Process.Args...), Dir: in.Process.Cwd, More: in.Process.Envs, Root: user == "root", Stdin: in.Stdin == nil || *in.Stdin,
 	}
-	dir := b.Home
-	if in.Process.Cwd != "" {
-		dir, _ = s.place(b, in.Process.Cwd)
-	}
-	c := exec.Command(in.Process.Cmd, in.Process.Args...)
-	c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Credential: s.credential}
-	if p.there = m != nil; p.there {
-		uid, gid := s.credential.Uid, s.credential.Gid
-		if name, _, _ := r.BasicAuth(); name == "root" {
-			uid, gid = 0, 0
-		}
-		c = m.Command(uid, gid, s.says(b, dir), append([]string{in.Process.Cmd}, in.Process.Args...)...)
-		c.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	p.command = c
-	c.Env = s.Env(s.says(b, b.Home))
-	for name, value := range in.Process.Envs {
-		c.Env = append(c.Env, name+"="+value)
-	}
-	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.ID+"-"+b.Runs.token)
-	var out, said io.ReadCloser
-	var slave *os.File
 	if in.Pty != nil {
-		p.master, slave, err = openTerminal(in.Pty)
-		out, said = p.master, io.NopCloser(strings.NewReader(""))
-		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
-		c.SysProcAttr.Setsid, c.SysProcAttr.Setctty = true, true
-	} else {
-		if out, err = c.StdoutPipe(); err == nil {
-			said, err = c.StderrPipe()
-		}
+		o.Terminal = in.Pty.open
 	}
-	if err == nil && in.Pty == nil && (in.Stdin == nil || *in.Stdin) {
-		p.stdin, err = c.StdinPipe()
-	}
-	if err == nil {
-		err = c.Start()
-	}
-	if slave != nil {
-		slave.Close()
-	}
+	p, err := s.Execute(b, o)
 	if err != nil {
 		streamError(w, "invalid_argument", "error starting process '"+in.Process.Cmd+"': "+err.Error())
 		return
 	}
-	pid := uint32(c.Process.Pid)
-	b.Mu.Lock()
-	b.Runs.processes[pid] = p
-	b.Mu.Unlock()
-	p.say(map[string]any{"start": map[string]any{"pid": pid}})
-	go p.follow(out, said, func() {
-		b.Mu.Lock()
-		delete(b.Runs.processes, pid)
-		b.Mu.Unlock()
-	})
-	var limit <-chan time.Time
+	ctx := r.Context()
 	if ms, err := strconv.Atoi(r.Header.Get("Connect-Timeout-Ms")); err == nil && ms > 0 {
-		limit = time.After(time.Duration(ms) * time.Millisecond)
+		limited, stop := context.WithTimeoutCause(ctx, time.Duration(ms)*time.Millisecond, errLate)
+		defer stop()
+		ctx = limited
 	}
-	p.tell(w, r, 0, limit)
+	tell(ctx, w, p, 0)
 }
 
 // pty is the size of a terminal.
@@ -280,8 +176,8 @@ func (p *pty) set(f *os.File) error {
 	return unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: p.Size.Columns, Row: p.Size.Rows})
 }
 
-// openTerminal opens a pseudo-terminal, as pts(4) says.
-func openTerminal(p *pty) (master, slave *os.File, err error) {
+// open opens a pseudo-terminal, as pts(4) says, and has a program begin a session with it.
+func (p *pty) open(c *exec.Cmd) (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}
@@ -295,124 +191,55 @@ func openTerminal(p *pty) (master, slave *os.File, err error) {
 	if err == nil {
 		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	}
+	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	return master, slave, err
 }
 
-// follow reads what a process prints, to its end.
-func (p *process) follow(out, said io.Reader, gone func()) {
-	var pipes sync.WaitGroup
-	read := func(from io.Reader, name string) {
-		for {
-			b := make([]byte, 32<<10)
-			n, err := from.Read(b)
-			if n > 0 {
-				p.say(map[string]any{"data": map[string]any{name: base64.StdEncoding.EncodeToString(b[:n])}})
+// errLate is the end of who asks, by the time that he gave.
+var errLate = errors.New("context deadline exceeded")
+
+// tell sends what a process does from a piece on. Who goes away does not end it, but whose time is up does.
+func tell(ctx context.Context, w http.ResponseWriter, p *machine.Process, at int) {
+	pid, _ := strconv.Atoi(p.ID)
+	frame(w, 0, map[string]any{"event": map[string]any{"start": map[string]any{"pid": pid}}})
+	err := p.Follow(ctx, at, func(pieces []machine.Piece) error {
+		for _, piece := range pieces {
+			name := []string{1: "stdout", 2: "stderr"}[piece.Stream]
+			if p.Master != nil {
+				name = "pty"
 			}
-			if err != nil {
-				return
-			}
+			frame(w, 0, map[string]any{"event": map[string]any{"data": map[string]any{name: base64.StdEncoding.EncodeToString(piece.Text)}}})
 		}
-	}
-	name := "stdout"
-	if p.master != nil {
-		name = "pty"
-		defer p.master.Close()
-	}
-	pipes.Go(func() { read(out, name) })
-	pipes.Go(func() { read(said, "stderr") })
-	done := make(chan struct{})
-	go func() { pipes.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-p.quit:
-	}
-	err := p.command.Wait()
-	state := p.command.ProcessState
-	end := map[string]any{"exited": state.Exited(), "status": state.String()}
-	if code := state.ExitCode(); code != 0 {
-		end["exitCode"] = code
+		return nil
+	})
+	if err == errLate {
+		end(p, syscall.SIGKILL)
+		streamError(w, "deadline_exceeded", err.Error())
 	}
 	if err != nil {
-		end["error"] = err.Error()
+		return
 	}
-	p.mu.Lock()
-	p.events = append(p.events, map[string]any{"end": end})
-	p.over = true
-	p.cond.Broadcast()
-	p.mu.Unlock()
-	gone()
-}
-
-func (p *process) say(event map[string]any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.over {
-		p.events = append(p.events, event)
+	state := p.State()
+	over := map[string]any{"exited": state.Exited(), "status": state.String()}
+	if code := state.ExitCode(); code != 0 {
+		over["exitCode"], over["error"] = code, state.String()
 	}
-	p.cond.Broadcast()
-}
-
-// tell sends what a process does from an event on. Who goes away does not end it.
-func (p *process) tell(w http.ResponseWriter, r *http.Request, at int, limit <-chan time.Time) {
-	gone := r.Context().Done()
-	late := make(chan struct{})
-	go func() {
-		select {
-		case <-gone:
-		case <-limit:
-			close(late)
-			p.end(syscall.SIGKILL)
-		}
-		p.cond.Broadcast()
-	}()
-	isLate := func() bool {
-		select {
-		case <-late:
-			return true
-		default:
-			return false
-		}
-	}
-	for {
-		p.mu.Lock()
-		for at == len(p.events) && !p.over && r.Context().Err() == nil && !isLate() {
-			p.cond.Wait()
-		}
-		events := p.events[at:]
-		over := p.over
-		p.mu.Unlock()
-		if r.Context().Err() != nil {
-			return
-		}
-		if isLate() {
-			streamError(w, "deadline_exceeded", "context deadline exceeded")
-			return
-		}
-		for _, e := range events {
-			frame(w, 0, map[string]any{"event": e})
-		}
-		if at += len(events); over {
-			frame(w, 2, map[string]any{})
-			return
-		}
-	}
+	frame(w, 0, map[string]any{"event": map[string]any{"end": over}})
+	frame(w, 2, map[string]any{})
 }
 
 // end signals the process, as envd does: those two end the reading of its output.
-func (p *process) end(sig syscall.Signal) {
-	if p.there {
-		machine.Signal(p.command, sig)
-	} else {
-		_ = p.command.Process.Signal(sig)
-	}
-	p.once.Do(func() { close(p.quit) })
+func end(p *machine.Process, sig syscall.Signal) {
+	p.Signal(sig)
+	p.Quit()
 }
 
 // unary answers the calls that are no streams, and Connect.
 func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 	var in struct {
 		Process struct {
-			Pid uint32 `json:"pid"`
+			Pid int    `json:"pid"`
 			Tag string `json:"tag"`
 		} `json:"process"`
 		Input struct {
@@ -439,17 +266,19 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 	switch r.URL.Path {
 	case "/process.Process/List":
 		list := []map[string]any{}
-		b.Mu.Lock()
-		for pid, p := range b.Runs.processes {
-			list = append(list, map[string]any{"pid": pid, "config": p.config, "tag": p.tag})
+		for _, p := range b.Processes(false) {
+			pid, _ := strconv.Atoi(p.ID)
+			list = append(list, map[string]any{"pid": pid, "config": map[string]any{"cmd": p.Program.Argv[0], "args": p.Program.Argv[1:], "envs": p.Program.More}, "tag": p.Program.Tag})
 		}
-		b.Mu.Unlock()
 		answer(w, http.StatusOK, map[string]any{"processes": list})
 		return
 	case "/filesystem.Filesystem/ListDir":
-		dir, inside := s.place(b, in.Path)
-		entries, err := os.ReadDir(dir)
-		if !inside || err != nil {
+		dir, err := s.Place(b, "", in.Path)
+		var entries []os.DirEntry
+		if err == nil {
+			entries, err = os.ReadDir(dir)
+		}
+		if err != nil {
 			connectError(w, http.StatusNotFound, "not_found", "path not found")
 			return
 		}
@@ -464,25 +293,19 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 		answer(w, http.StatusOK, map[string]any{"entries": list})
 		return
 	}
-	b.Mu.Lock()
-	p := b.Runs.processes[in.Process.Pid]
-	for _, other := range b.Runs.processes {
-		if in.Process.Tag != "" && other.tag == in.Process.Tag {
+	var p *machine.Process
+	for _, other := range b.Processes(false) {
+		if other.ID == strconv.Itoa(in.Process.Pid) || in.Process.Tag != "" && other.Program.Tag == in.Process.Tag {
 			p = other
 		}
 	}
-	b.Mu.Unlock()
 	if stream {
 		w.Header().Set("Content-Type", "application/connect+json")
 		if p == nil {
 			streamError(w, "not_found", "process not found")
 			return
 		}
-		p.mu.Lock()
-		at := len(p.events)
-		p.mu.Unlock()
-		frame(w, 0, map[string]any{"event": map[string]any{"start": map[string]any{"pid": p.command.Process.Pid}}})
-		p.tell(w, r, at, nil)
+		tell(r.Context(), w, p, p.Pieces())
 		return
 	}
 	if p == nil {
@@ -491,40 +314,38 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 	}
 	switch r.URL.Path {
 	case "/process.Process/SendInput":
-		p.mu.Lock()
-		to := p.stdin
-		p.mu.Unlock()
-		if p.master != nil {
-			_, _ = p.master.Write(in.Input.Pty)
+		if p.Master != nil {
+			_, _ = p.Master.Write(in.Input.Pty)
 			break
 		}
-		if to == nil {
+		err := os.ErrClosed
+		if p.In != nil {
+			_, err = p.In.Write(in.Input.Stdin)
+		}
+		if errors.Is(err, os.ErrClosed) {
 			connectError(w, http.StatusBadRequest, "failed_precondition", "stdin not enabled or closed")
 			return
 		}
-		if _, err := to.Write(in.Input.Stdin); err != nil {
+		if err != nil {
 			connectError(w, http.StatusInternalServerError, "internal", err.Error())
 			return
 		}
 	case "/process.Process/CloseStdin":
-		p.mu.Lock()
-		if p.stdin != nil {
-			p.stdin.Close()
-			p.stdin = nil
+		if p.In != nil {
+			_ = p.In.Close()
 		}
-		p.mu.Unlock()
 	case "/process.Process/Update":
-		if p.master == nil || in.Pty == nil {
+		if p.Master == nil || in.Pty == nil {
 			connectError(w, http.StatusBadRequest, "invalid_argument", "tty not assigned to process")
 			return
 		}
-		_ = in.Pty.set(p.master)
+		_ = in.Pty.set(p.Master)
 	case "/process.Process/SendSignal":
 		switch in.Signal {
 		case "SIGNAL_SIGTERM", float64(15):
-			p.end(syscall.SIGTERM)
+			end(p, syscall.SIGTERM)
 		case "SIGNAL_SIGKILL", float64(9):
-			p.end(syscall.SIGKILL)
+			end(p, syscall.SIGKILL)
 		default:
 			connectError(w, http.StatusBadRequest, "unimplemented", "invalid signal")
 			return

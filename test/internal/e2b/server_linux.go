@@ -8,6 +8,7 @@
 package e2b
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -30,8 +31,7 @@ const Key = "e2b_00112233445566778899aabbccddeeff"
 // Server is one.
 type Server struct {
 	*machine.Cloud[running]
-	Pages      int // how many sandboxes a page of a list has; 0 for 100
-	credential *syscall.Credential
+	Pages int // how many sandboxes a page of a list has; 0 for 100
 }
 
 // A Fault is what becomes of one call.
@@ -42,19 +42,18 @@ type box = machine.Sandbox[running]
 
 // running is what a sandbox has beside its name.
 type running struct {
-	template  string
-	token     string
-	ends      time.Time
-	processes map[uint32]*process
+	template string
+	token    string
+	ends     time.Time
 }
 
 // Start starts a server. What it executes for the user runs as that identity, this process's
 // own if it is nil.
 func Start(credential *syscall.Credential) (*Server, error) {
-	s := &Server{credential: credential}
+	s := &Server{}
 	var err error
 	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
-		Name: "e2b", Port: ":49983", Machines: credential != nil, Owner: credential, Stopped: "paused", Route: s.route, Kill: kill,
+		Name: "e2b", Port: ":49983", Machines: credential != nil, Owner: credential, Stopped: "paused", Route: s.route,
 		Anyone: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		Daemon: func(b *box) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +166,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.State, b.Labels = "running", body.Metadata
-	b.Runs = running{body.Template, rand.Text(), b.Started.Add(time.Duration(body.Timeout) * time.Second), map[uint32]*process{}}
+	b.Runs = running{body.Template, rand.Text(), b.Started.Add(time.Duration(body.Timeout) * time.Second)}
 	s.Show(b)
 	answer(w, http.StatusCreated, s.told(b, true))
 }
@@ -198,40 +197,21 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "metadata")
 		return
 	}
-	states := strings.Split(query.Get("state"), ",")
+	want := map[string]string{}
+	for key, values := range pairs {
+		key, _ = url.QueryUnescape(key) // encoded twice
+		want[key], _ = url.QueryUnescape(values[0])
+	}
 	list := []map[string]any{}
-	for _, b := range s.Bearing(func(labels map[string]string) bool {
-		for key, values := range pairs {
-			key, _ = url.QueryUnescape(key) // encoded twice
-			if value, _ := url.QueryUnescape(values[0]); labels[key] != value {
-				return false
-			}
-		}
-		return true
-	}) {
-		if told := s.told(b, false); query.Get("state") == "" || slices.Contains(states, told["state"].(string)) {
+	for _, b := range s.Bearing(want) {
+		if told := s.told(b, false); query.Get("state") == "" || slices.Contains(strings.Split(query.Get("state"), ","), told["state"].(string)) {
 			list = append(list, told)
 		}
 	}
-	size := s.Pages
-	if size == 0 {
-		size = 100
-	}
-	if size == 0 {
-		size = 100
-	}
 	at, _ := strconv.Atoi(query.Get("nextToken"))
-	if at < 0 || at > len(list) {
-		refuse(w, http.StatusBadRequest, "nextToken")
-		return
-	}
-	list = list[at:]
-	if len(list) > size {
-		list = list[:size]
-		w.Header().Set("X-Next-Token", strconv.Itoa(at+size))
+	list, next := machine.Page(list, at, cmp.Or(s.Pages, 100))
+	if next > 0 {
+		w.Header().Set("X-Next-Token", strconv.Itoa(next))
 	}
 	answer(w, http.StatusOK, list)
 }
-
-// kill ends the processes of a sandbox that is no machine.
-func kill(b *box) { machine.EndBearing("E2B_SANDBOX_ID=" + b.ID + "-" + b.Runs.token) }

@@ -1,19 +1,14 @@
 package e2b_test
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"sync/atomic"
+	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/pccrun/pccrun/internal/await"
 	"github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/npm"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 )
@@ -21,46 +16,10 @@ import (
 // credential is who commands run as: never root.
 var credential *syscall.Credential
 
-func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		os.Exit(m.Run())
-	}
-	user, err := tempuser.New()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	credential = user.Credential()
-	code := m.Run()
-	if err := user.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(tempuser.Main(m, &credential)) }
 
-func start(t *testing.T) *e2b.Server {
-	s, err := e2b.Start(credential)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Stop()) })
-	return s
-}
-
-// run executes the script with E2B's own client.
-func run(t *testing.T, s *e2b.Server) (string, error) {
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("needs node")
-	}
-	modules, err := npm.Fetch(t.Context(), "e2b-1", npm.E2B)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
-	defer cancel()
-	c := exec.CommandContext(ctx, "node", "testdata/client.mjs", modules)
-	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, s.Environ()...)
-	c.Stderr = os.Stderr
-	out, err := c.Output()
-	return string(out), err
-}
+// client is E2B's own.
+var client = npm.Client{Dir: "e2b-1", Library: npm.E2B, Start: func() (npm.Counterpart, error) { return e2b.Start(credential) }}
 
 const told = `created true
 read héllo
@@ -91,25 +50,9 @@ wrong key AuthenticationError
 `
 
 //test:root
-func TestOwnClient(t *testing.T) {
-	s := start(t)
-	out, err := run(t, s)
-	require.NoError(t, err, out)
-	require.Equal(t, told, out)
-	require.Empty(t, s.Sandboxes(""))
-}
+func TestOwnClient(t *testing.T) { client.Accepts(t, told) }
 
 // TestOwnClientNotices is the control: a server that differs is found out.
 func TestOwnClientNotices(t *testing.T) {
-	s := start(t)
-	var calls atomic.Int32
-	s.Break(func(r *http.Request) *e2b.Fault {
-		if r.URL.Path == "/process.Process/Start" && calls.Add(1) == 1 {
-			return &e2b.Fault{Cut: 100}
-		}
-		return nil
-	})
-	out, err := run(t, s)
-	require.Error(t, err)
-	require.NotContains(t, out, "ran 0")
+	client.Notices(t, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/process.Process/Start") }, faults.Fault{Cut: 100}, "ran 0")
 }

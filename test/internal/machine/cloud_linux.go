@@ -29,17 +29,8 @@ import (
 // Cloud is what the servers share that behave as providers of sandboxes do: sandboxes with homes,
 // machines and daemons, calls that are counted, and faults. T is what one of them runs.
 type Cloud[T any] struct {
-	URL  string
-	Path string // a directory that stands first in the PATH of what is executed
-
-	// Of sandboxes that are machines:
-	Hosts  map[string]string // names that they know, and addresses of their own
-	Booted func(m *Machine)  // hears of each; nil hears of none
-	Bare   bool              // nobody there makes a namespace
-	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
-	Unmapped bool
-	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
-	Clock    time.Duration       // by how much the provider's is ahead of this machine's
+	URL string
+	Setting
 
 	about   CloudOptions[T]
 	http    *httptest.Server
@@ -56,6 +47,23 @@ type Cloud[T any] struct {
 	made  []map[string]any // the bodies of requests to create
 }
 
+// A Setting is how a test has sandboxes be.
+type Setting struct {
+	Path string // a directory that stands first in the PATH of what is executed
+
+	// Of sandboxes that are machines:
+	Hosts  map[string]string // names that they know, and addresses of their own
+	Booted func(m *Machine)  // hears of each; nil hears of none
+	Bare   bool              // nobody there makes a namespace
+	// Unmapped has homes be on a file system that maps no owners, as overlayfs does not.
+	Unmapped bool
+	User     *syscall.Credential // who is executed where nobody is root; nil: root may be
+	Clock    time.Duration       // by how much the provider's is ahead of this machine's
+}
+
+// Settings are those of a server, of whichever kind.
+func (s *Setting) Settings() *Setting { return s }
+
 // CloudOptions are what one server has of its own.
 type CloudOptions[T any] struct {
 	Name     string
@@ -66,7 +74,7 @@ type CloudOptions[T any] struct {
 	Route    http.HandlerFunc
 	Daemon   func(b *Sandbox[T]) http.Handler
 	Anyone   http.Handler        // what a daemon answers to who knows of no sandbox
-	Kill     func(b *Sandbox[T]) // ends what runs in one that is no machine
+	Ended    func(b *Sandbox[T]) // what ran in one has ended; nil: nobody cares
 }
 
 // Sandbox is one. What may change is guarded by [Cloud.Set].
@@ -78,6 +86,7 @@ type Sandbox[T any] struct {
 
 	Mu     sync.Mutex // over what follows
 	Runs   T
+	runs   []*Process
 	there  *Machine
 	daemon net.Listener
 }
@@ -153,10 +162,14 @@ func (c *Cloud[T]) Sandbox(id string) *Sandbox[T] {
 	return c.boxes[id]
 }
 
-// Bearing are the sandboxes whose labels a function takes.
-func (c *Cloud[T]) Bearing(fits func(labels map[string]string) bool) (list []*Sandbox[T]) {
+// Bearing are the sandboxes that bear labels.
+func (c *Cloud[T]) Bearing(labels map[string]string) (list []*Sandbox[T]) {
 	for _, id := range c.Sandboxes("") {
-		if b := c.Sandbox(id); b != nil && fits(b.Labels) {
+		b, fits := c.Sandbox(id), true
+		for key, value := range labels {
+			fits = fits && b != nil && b.Labels[key] == value
+		}
+		if b != nil && fits {
 			list = append(list, b)
 		}
 	}
@@ -190,6 +203,12 @@ func (c *Cloud[T]) CreateRequests() []map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.made)
+}
+
+// CreateTexts are all that requests to create said.
+func (c *Cloud[T]) CreateTexts() string {
+	text, _ := json.Marshal(c.CreateRequests())
+	return string(text)
 }
 
 // Home is the home in a sandbox.
@@ -303,7 +322,10 @@ func (c *Cloud[T]) End(b *Sandbox[T]) {
 		b.daemon.Close()
 	}
 	b.Mu.Unlock()
-	c.about.Kill(b)
+	c.kill(b)
+	if c.about.Ended != nil {
+		c.about.Ended(b)
+	}
 	if m != nil {
 		m.Stop()
 	}
@@ -318,8 +340,8 @@ func (c *Cloud[T]) Env(home string) []string {
 	return []string{"PATH=" + path, "HOME=" + home, "USER=user", "LOGNAME=user"}
 }
 
-// MakeDirs makes directories, those that are missing a user's.
-func (c *Cloud[T]) MakeDirs(dir string, user *syscall.Credential) error { return makeDirs(dir, user) }
+// MakeDirs makes directories of this machine, those that are missing for who is executed in sandboxes.
+func (c *Cloud[T]) MakeDirs(dir string) error { return makeDirs(dir, c.owner()) }
 
 // Preview passes a request on to a port of a sandbox's loopback.
 func (c *Cloud[T]) Preview(w http.ResponseWriter, r *http.Request, b *Sandbox[T], port string) {

@@ -1,14 +1,10 @@
 package modal
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"io"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
 	"google.golang.org/grpc"
@@ -24,44 +20,14 @@ type router struct {
 	s *Server
 }
 
-// An execution is a command that was started. Who goes away does not end it.
+// An execution is a command that was started, with what came for it to read. Who goes away does not end it.
 type execution struct {
-	c     *exec.Cmd
-	mu    sync.Mutex
-	grown chan struct{} // closed when there is more of it
-	out   [2][]byte     // that it printed: standard output, error
-	state *pb.TaskExecWaitResponse
-
-	input   io.WriteCloser
-	pending []byte // of its input
+	*machine.Process
+	mu      sync.Mutex
+	grown   chan struct{} // closed when there is more to be read
+	pending []byte
 	written uint64
 	closed  bool
-}
-
-// change changes an execution, and tells who waits.
-func (e *execution) change(do func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	do()
-	close(e.grown)
-	e.grown = make(chan struct{})
-}
-
-// until waits until something is so.
-func (e *execution) until(ctx context.Context, is func() bool) error {
-	for {
-		e.mu.Lock()
-		done, grown := is(), e.grown
-		e.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-grown:
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	}
 }
 
 func (r *router) find(task, id string) (*box, *execution, error) {
@@ -89,8 +55,15 @@ ReadFile) [ -f "$2" ] || fail NotFound "no such file"; cat "$2" ;;
 esac
 `
 
-// command is what executes a program in a sandbox.
-func (r *router) command(b *box, argv []string) (*exec.Cmd, error) {
+func (r *router) TaskExecStart(_ context.Context, in *pb.TaskExecStartRequest) (*pb.TaskExecStartResponse, error) {
+	b, e, err := r.find(in.GetTaskId(), in.GetExecId())
+	if b == nil {
+		return nil, err
+	}
+	if e != nil { // it is asked for again
+		return &pb.TaskExecStartResponse{}, nil
+	}
+	argv := in.GetCommandArgs()
 	if len(argv) == 2 && argv[0] == fileProgram {
 		var in map[string]struct{ Path string }
 		if err := json.Unmarshal([]byte(argv[1]), &in); err != nil {
@@ -100,108 +73,53 @@ func (r *router) command(b *box, argv []string) (*exec.Cmd, error) {
 			argv = []string{"/bin/sh", "-c", fileScript, "sh", word, of.Path}
 		}
 	}
-	m, err := r.s.Boot(b)
-	if err != nil {
-		return nil, err
-	}
-	c, home := exec.Command(argv[0], argv[1:]...), b.Home
-	c.Dir, c.SysProcAttr = home, &syscall.SysProcAttr{Setpgid: true}
-	if m != nil {
-		home = machine.Home
-		user := cmp.Or(r.s.User, &syscall.Credential{})
-		c = m.Command(user.Uid, user.Gid, home, argv...)
-	}
-	c.Env = append(r.s.Env(home), "MODAL_SANDBOX_ID="+b.ID)
-	return c, nil
-}
-
-func (r *router) TaskExecStart(_ context.Context, in *pb.TaskExecStartRequest) (*pb.TaskExecStartResponse, error) {
-	b, e, err := r.find(in.GetTaskId(), in.GetExecId())
-	if b == nil {
-		return nil, err
-	}
-	if e != nil { // it is asked for again
-		return &pb.TaskExecStartResponse{}, nil
-	}
 	e = &execution{grown: make(chan struct{})}
-	var out, said io.ReadCloser
-	if e.c, err = r.command(b, in.GetCommandArgs()); err == nil {
-		if out, err = e.c.StdoutPipe(); err == nil {
-			if said, err = e.c.StderrPipe(); err == nil {
-				if e.input, err = e.c.StdinPipe(); err == nil {
-					err = e.c.Start()
-				}
-			}
-		}
-	}
-	if err != nil {
+	if e.Process, err = r.s.Execute(b, machine.Program{Argv: argv, Stdin: true}); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	b.Mu.Lock()
 	b.Runs[in.GetExecId()] = e
 	b.Mu.Unlock()
 	go e.feed()
-	go e.watch(out, said)
 	return &pb.TaskExecStartResponse{}, nil
-}
-
-// watch keeps what is printed.
-func (e *execution) watch(pipes ...io.Reader) {
-	var all sync.WaitGroup
-	for i, from := range pipes {
-		all.Go(func() {
-			b := make([]byte, 32<<10)
-			for {
-				n, err := from.Read(b)
-				e.change(func() { e.out[i] = append(e.out[i], b[:n]...) })
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	_ = e.c.Wait()
-	code := int32(e.c.ProcessState.ExitCode())
-	state := pb.TaskExecWaitResponse_builder{Code: &code}
-	if s := e.c.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
-		signal := int32(s.Signal())
-		state = pb.TaskExecWaitResponse_builder{Signal: &signal}
-	}
-	e.change(func() { e.state = state.Build() })
 }
 
 // feed gives the command what came for it.
 func (e *execution) feed() {
 	for {
-		var next []byte
-		over := false
-		_ = e.until(context.Background(), func() bool {
-			next, e.pending = e.pending, nil
-			over = e.closed || e.state != nil
-			return len(next) > 0 || over
-		})
-		if _, err := e.input.Write(next); err != nil || over {
-			_ = e.input.Close()
+		e.mu.Lock()
+		next, over, grown := e.pending, e.closed, e.grown
+		e.pending = nil
+		e.mu.Unlock()
+		_, err := e.In.Write(next)
+		if err != nil || over || e.End() != nil {
+			_ = e.In.Close()
 			return
+		}
+		if len(next) == 0 {
+			select {
+			case <-grown:
+			case <-e.Over():
+			}
 		}
 	}
 }
 
 // take takes input from an offset on: what came already is the same.
-func (e *execution) take(offset uint64, data []byte, end bool) (err error) {
-	e.change(func() {
-		switch {
-		case e.state != nil || e.closed && len(data) > 0:
-			err = status.Error(codes.FailedPrecondition, "the command reads no more")
-		case offset > e.written:
-			err = status.Error(codes.OutOfRange, "there is a gap")
-		default:
-			data = data[min(uint64(len(data)), e.written-offset):]
-			e.pending, e.written, e.closed = append(e.pending, data...), e.written+uint64(len(data)), e.closed || end
-		}
-	})
-	return err
+func (e *execution) take(offset uint64, data []byte, end bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.End() != nil || e.closed && len(data) > 0:
+		return status.Error(codes.FailedPrecondition, "the command reads no more")
+	case offset > e.written:
+		return status.Error(codes.OutOfRange, "there is a gap")
+	}
+	data = data[min(uint64(len(data)), e.written-offset):]
+	e.pending, e.written, e.closed = append(e.pending, data...), e.written+uint64(len(data)), e.closed || end
+	close(e.grown)
+	e.grown = make(chan struct{})
+	return nil
 }
 
 func (r *router) TaskExecStdinWrite(_ context.Context, in *pb.TaskExecStdinWriteRequest) (*pb.TaskExecStdinWriteResponse, error) {
@@ -242,41 +160,41 @@ func (r *router) TaskExecStdinWriteStream(stream grpc.ClientStreamingServer[pb.T
 	return err
 }
 
-func (r *router) TaskExecStdioRead(in *pb.TaskExecStdioReadRequest, stream grpc.ServerStreamingServer[pb.TaskExecStdioReadResponse]) error {
+func (r *router) TaskExecStdioRead(in *pb.TaskExecStdioReadRequest, answers grpc.ServerStreamingServer[pb.TaskExecStdioReadResponse]) error {
 	_, e, err := r.find(in.GetTaskId(), in.GetExecId())
 	if err != nil {
 		return err
 	}
-	i, at := 0, int(in.GetOffset())
+	stream, at := 1, int(in.GetOffset())
 	if in.GetFileDescriptor() == pb.TaskExecStdioFileDescriptor_TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDERR {
-		i = 1
+		stream = 2
 	}
-	for {
-		var part []byte
-		if err := e.until(stream.Context(), func() bool {
-			part = e.out[i][min(at, len(e.out[i])):]
-			return len(part) > 0 || e.state != nil
-		}); err != nil {
-			return err
+	return e.Follow(answers.Context(), 0, func(pieces []machine.Piece) error {
+		for _, p := range pieces {
+			if end := p.At + len(p.Text); p.Stream == stream && end > at {
+				if err := answers.Send(pb.TaskExecStdioReadResponse_builder{Data: p.Text[max(0, at-p.At):]}.Build()); err != nil {
+					return err
+				}
+				at = end
+			}
 		}
-		if len(part) == 0 {
-			return nil
-		}
-		part = part[:min(len(part), 32<<10)]
-		if err := stream.Send(pb.TaskExecStdioReadResponse_builder{Data: part}.Build()); err != nil {
-			return err
-		}
-		at += len(part)
-	}
+		return nil
+	})
 }
 
 func (r *router) TaskExecWait(ctx context.Context, in *pb.TaskExecWaitRequest) (*pb.TaskExecWaitResponse, error) {
 	_, e, err := r.find(in.GetTaskId(), in.GetExecId())
-	if err == nil {
-		err = e.until(ctx, func() bool { return e.state != nil })
-	}
 	if err != nil {
 		return nil, err
 	}
-	return e.state, nil
+	select {
+	case <-e.Over():
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if sig := int32(e.Signaled()); sig != 0 {
+		return pb.TaskExecWaitResponse_builder{Signal: &sig}.Build(), nil
+	}
+	code := int32(*e.End())
+	return pb.TaskExecWaitResponse_builder{Code: &code}.Build(), nil
 }

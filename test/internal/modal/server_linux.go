@@ -6,6 +6,7 @@ package modal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +70,7 @@ func Start() (*Server, error) {
 	pb.RegisterTaskCommandRouterServer(s.grpc, &router{s: s})
 	var err error
 	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
-		Name: "modal", Machines: os.Getuid() == 0, Route: s.grpc.ServeHTTP, Kill: func(b *box) { machine.EndBearing("MODAL_SANDBOX_ID=" + b.ID) },
+		Name: "modal", Machines: os.Getuid() == 0, Route: s.grpc.ServeHTTP,
 	})
 	return s, err
 }
@@ -211,16 +213,9 @@ func (c *control) SandboxGetTaskIdV2(_ context.Context, in *pb.SandboxGetTaskIdR
 func (c *control) SandboxGetCommandRouterAccess(_ context.Context, in *pb.SandboxGetCommandRouterAccessRequest) (*pb.SandboxGetCommandRouterAccessResponse, error) {
 	b, _, err := c.s.find(in.GetSandboxId())
 	if b == nil {
-		return nil, cmpErr(err, status.Error(codes.NotFound, "the Sandbox has ended"))
+		return nil, cmp.Or(err, status.Error(codes.NotFound, "the Sandbox has ended"))
 	}
 	return pb.SandboxGetCommandRouterAccessResponse_builder{Jwt: c.s.token(b.ID, 5*time.Minute), Url: c.s.routerURL()}.Build(), nil
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 func (c *control) SandboxWaitV2(_ context.Context, in *pb.SandboxWaitRequest) (*pb.SandboxWaitResponse, error) {
@@ -235,7 +230,7 @@ func (c *control) SandboxWaitV2(_ context.Context, in *pb.SandboxWaitRequest) (*
 func (c *control) SandboxTerminateV2(_ context.Context, in *pb.SandboxTerminateRequest) (*pb.SandboxTerminateResponse, error) {
 	b, _, err := c.s.find(in.GetSandboxId())
 	if b == nil {
-		return nil, cmpErr(err, status.Error(codes.NotFound, "the Sandbox has ended"))
+		return nil, cmp.Or(err, status.Error(codes.NotFound, "the Sandbox has ended"))
 	}
 	c.s.Remove(b.ID)
 	return &pb.SandboxTerminateResponse{}, nil
@@ -251,7 +246,7 @@ func tagsOf(b *box) (list []*pb.SandboxTag) {
 func (c *control) SandboxTagsGetV2(_ context.Context, in *pb.SandboxTagsGetRequest) (*pb.SandboxTagsGetResponse, error) {
 	b, _, err := c.s.find(in.GetSandboxId())
 	if b == nil {
-		return nil, cmpErr(err, status.Error(codes.NotFound, "the Sandbox has ended"))
+		return nil, cmp.Or(err, status.Error(codes.NotFound, "the Sandbox has ended"))
 	}
 	return pb.SandboxTagsGetResponse_builder{Tags: tagsOf(b)}.Build(), nil
 }
@@ -259,35 +254,33 @@ func (c *control) SandboxTagsGetV2(_ context.Context, in *pb.SandboxTagsGetReque
 // SandboxListV2 lists those that run, the newest first.
 func (c *control) SandboxListV2(_ context.Context, in *pb.SandboxListRequest) (*pb.SandboxListResponse, error) {
 	var list []*pb.SandboxInfo
-	size := c.s.Pages
-	if size == 0 {
-		size = 100
+	want := map[string]string{}
+	for _, tag := range in.GetTags() {
+		want[tag.GetTagName()] = tag.GetTagValue()
 	}
-	for _, b := range c.s.Bearing(func(labels map[string]string) bool {
-		for _, tag := range in.GetTags() {
-			if labels[tag.GetTagName()] != tag.GetTagValue() {
-				return false
-			}
-		}
-		return true
-	}) {
+	for _, b := range c.s.Bearing(want) {
 		created := float64(b.Started.UnixNano()) / 1e9
 		if before := in.GetBeforeTimestamp(); before == 0 || created < before {
 			list = append(list, pb.SandboxInfo_builder{Id: b.ID, CreatedAt: created, AppId: in.GetAppId(), Tags: tagsOf(b)}.Build())
 		}
 	}
-	for i := range list { // there are few
-		for j := range list[:i] {
-			if list[j].GetCreatedAt() < list[i].GetCreatedAt() {
-				list[i], list[j] = list[j], list[i]
-			}
-		}
-	}
-	return pb.SandboxListResponse_builder{Sandboxes: list[:min(size, len(list))]}.Build(), nil
+	slices.SortFunc(list, func(a, b *pb.SandboxInfo) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	list, _ = machine.Page(list, 0, cmp.Or(c.s.Pages, 100))
+	return pb.SandboxListResponse_builder{Sandboxes: list}.Build(), nil
 }
 
-// Refused makes of an answer that says no what gRPC makes of it, with Modal's wish for a pause.
-func Refused(f *faults.Fault) *faults.Fault {
+// Break has a function decide what becomes of each call, which says no as HTTP does.
+func (s *Server) Break(fault func(r *http.Request) *faults.Fault) {
+	s.Cloud.Break(func(r *http.Request) *faults.Fault {
+		if fault == nil {
+			return nil
+		}
+		return refused(fault(r))
+	})
+}
+
+// refused makes of an answer that says no what gRPC makes of it, with Modal's wish for a pause.
+func refused(f *faults.Fault) *faults.Fault {
 	if f == nil || f.Status < 400 {
 		return f
 	}

@@ -138,7 +138,7 @@ func TestOwnClientNotices(t *testing.T) {
 	s, c, ctx := start(t)
 	s.Break(func(r *http.Request) *faults.Fault {
 		if strings.HasSuffix(r.URL.Path, "/TaskExecWait") {
-			return modal.Refused(&faults.Fault{Status: 404, Body: `{"message":"no such exec"}`})
+			return &faults.Fault{Status: 404, Body: `{"message":"no such exec"}`}
 		}
 		return nil
 	})

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -43,28 +42,12 @@ type Server struct {
 
 // running is what a sprite has beside its name.
 type running struct {
-	policy    json.RawMessage
-	processes map[string]*process
+	policy  json.RawMessage
+	sockets map[*websocket.Conn]bool // to what is executed
 }
 
 // box is a sprite.
 type box = machine.Sandbox[running]
-
-// process is what is executed in one.
-type process struct {
-	c     *exec.Cmd
-	there bool // in a machine of its own
-	ws    *websocket.Conn
-	over  chan struct{} // closed when it has ended, and is forgotten
-}
-
-func (p *process) kill(sig syscall.Signal) {
-	if p.there {
-		machine.Signal(p.c, sig)
-	} else {
-		_ = syscall.Kill(-p.c.Process.Pid, sig)
-	}
-}
 
 // Start starts a server.
 func Start() (*Server, error) {
@@ -73,7 +56,7 @@ func Start() (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: dir}
-	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{Name: "sprites", Machines: os.Getuid() == 0, Stopped: "cold", Route: s.route, Kill: kill})
+	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{Name: "sprites", Machines: os.Getuid() == 0, Stopped: "cold", Route: s.route})
 	if err == nil && os.Getuid() != 0 {
 		err = s.manage(dir)
 	}
@@ -149,17 +132,8 @@ func (s *Server) Unplug() {
 func hangUp(b *box) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	for _, p := range b.Runs.processes {
-		_ = p.ws.CloseNow()
-	}
-}
-
-// kill ends all that is executed in a sprite.
-func kill(b *box) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	for _, p := range b.Runs.processes {
-		p.kill(syscall.SIGKILL)
+	for ws := range b.Runs.sockets {
+		_ = ws.CloseNow()
 	}
 }
 
@@ -201,14 +175,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.exec(w, r, b)
 	case call == "GET exec":
 		list := []map[string]any{}
-		b.Mu.Lock()
-		for id, p := range b.Runs.processes {
-			list = append(list, map[string]any{"id": id, "command": p.c.Args[0], "is_active": true, "tty": false})
+		for _, p := range b.Processes(false) {
+			list = append(list, map[string]any{"id": p.ID, "command": p.Program.Argv[0], "is_active": true, "tty": false})
 		}
-		b.Mu.Unlock()
 		answer(w, http.StatusOK, map[string]any{"sessions": list})
 	case strings.HasPrefix(call, "POST exec/") && strings.HasSuffix(call, "/kill"):
-		s.end(w, b, strings.TrimSuffix(strings.TrimPrefix(verb, "exec/"), "/kill"))
+		end(w, b, strings.TrimSuffix(strings.TrimPrefix(verb, "exec/"), "/kill"))
 	case strings.Contains(call, " fs/"):
 		s.files(w, r, b, call)
 	default:
@@ -242,7 +214,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, "already_exists", "a sprite of that name exists")
 		return
 	}
-	b.State, b.Runs.processes = "cold", map[string]*process{}
+	b.State, b.Runs.sockets = "cold", map[*websocket.Conn]bool{}
 	if os.Getuid() == 0 { // its /opt
 		dir := filepath.Join(filepath.Dir(b.Home), "opt")
 		if err = os.Mkdir(dir, 0o755); err == nil {
@@ -260,20 +232,14 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	list, next := []map[string]any{}, ""
 	size, _ := strconv.Atoi(query.Get("max_results"))
 	if size = cmp.Or(min(size, 50), 50); s.Pages > 0 {
 		size = min(size, s.Pages)
 	}
-	for _, name := range s.Sandboxes("") {
-		b := s.Sandbox(name)
-		switch {
-		case b == nil || !strings.HasPrefix(name, query.Get("prefix")) || name <= query.Get("continuation_token"):
-		case len(list) == size:
-			next = list[size-1]["name"].(string)
-		default:
-			list = append(list, s.told(b))
-		}
+	boxes, next := s.Named(query.Get("prefix"), query.Get("continuation_token"), size)
+	list := []map[string]any{}
+	for _, b := range boxes {
+		list = append(list, s.told(b))
 	}
 	told := map[string]any{"sprites": list, "has_more": next != "", "running": 0, "warm": 0, "cold": 0, "name": "org"}
 	if next != "" {
@@ -282,26 +248,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, told)
 }
 
-// place is where a path of a sprite is on this machine.
-func (s *Server) place(b *box, dir, name string) (string, error) {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(cmp.Or(dir, "/"), name)
-	}
-	m, err := s.Boot(b)
-	switch rest, is := strings.CutPrefix(name, machine.Home); {
-	case err != nil:
-		return "", err
-	case m == nil:
-		return name, nil
-	case is:
-		return b.Home + rest, nil
-	}
-	return m.Path(name), nil
-}
-
 func (s *Server) files(w http.ResponseWriter, r *http.Request, b *box, call string) {
 	query := r.URL.Query()
-	name, err := s.place(b, query.Get("workingDir"), query.Get("path"))
+	name, err := s.Place(b, cmp.Or(query.Get("workingDir"), "/"), query.Get("path"))
 	var info os.FileInfo
 	if err == nil && call != "PUT fs/write" {
 		info, err = os.Stat(name)
@@ -313,8 +262,7 @@ func (s *Server) files(w http.ResponseWriter, r *http.Request, b *box, call stri
 				answer(w, http.StatusOK, map[string]any{"path": query.Get("path")})
 			}
 		case "GET fs/read":
-			w.Header().Set("Content-Type", "application/octet-stream")
-			http.ServeFile(w, r, name)
+			err = machine.SendFile(w, name)
 		case "GET fs/list":
 			list := []map[string]any{}
 			entries, _ := os.ReadDir(name)
@@ -340,138 +288,85 @@ func (s *Server) files(w http.ResponseWriter, r *http.Request, b *box, call stri
 
 func (s *Server) write(r *http.Request, name, mode string) error {
 	if r.URL.Query().Get("mkdirParents") == "true" {
-		if err := s.MakeDirs(filepath.Dir(name), s.User); err != nil {
+		if err := s.MakeDirs(filepath.Dir(name)); err != nil {
 			return err
 		}
 	}
-	f, err := os.Create(name)
+	bits, err := strconv.ParseUint(mode, 8, 12)
 	if err != nil {
-		return err
+		bits = 0o644
 	}
-	defer f.Close()
-	if _, err = io.Copy(f, r.Body); err == nil && s.User != nil {
-		err = f.Chown(int(s.User.Uid), int(s.User.Gid))
-	}
-	if bits, e := strconv.ParseUint(mode, 8, 12); err == nil && e == nil {
-		err = f.Chmod(os.FileMode(bits))
-	}
-	return err
+	return s.WriteFile(name, r.Body, os.FileMode(bits))
 }
 
 // end ends what is executed, and says so as it comes.
-func (s *Server) end(w http.ResponseWriter, b *box, id string) {
-	b.Mu.Lock()
-	p := b.Runs.processes[id]
-	b.Mu.Unlock()
-	if p == nil {
+func end(w http.ResponseWriter, b *box, id string) {
+	p := b.Process(id)
+	if p == nil || p.End() != nil {
 		refuse(w, http.StatusGone, "gone", "the session has ended")
 		return
 	}
-	p.kill(syscall.SIGKILL)
-	<-p.over
+	p.Signal(syscall.SIGKILL)
+	<-p.Over()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	_, _ = io.WriteString(w, `{"type":"complete","exit_code":137}`+"\n")
 }
 
 // exec executes a program and carries what it reads and prints.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, b *box) {
-	query := r.URL.Query()
-	argv, cut := query["cmd"], faults.CutAfter(r)
-	m, err := s.Boot(b)
-	if err != nil || len(argv) == 0 {
-		refuse(w, http.StatusBadRequest, "invalid", fmt.Sprint("no command, or no sprite: ", err))
+	query, ctx, cut := r.URL.Query(), r.Context(), faults.CutAfter(r)
+	if len(query["cmd"]) == 0 {
+		refuse(w, http.StatusBadRequest, "invalid", "no command")
 		return
 	}
-	home := b.Home
-	p := &process{c: exec.Command(argv[0], argv[1:]...), there: m != nil, over: make(chan struct{})}
-	if p.there {
-		home = machine.Home
-		user := cmp.Or(s.User, &syscall.Credential{})
-		p.c = m.Command(user.Uid, user.Gid, cmp.Or(query.Get("dir"), home), argv...)
-	} else {
-		p.c.Dir = cmp.Or(query.Get("dir"), home)
-	}
-	if p.c.Env = query["env"]; p.c.Env == nil { // which takes the place of all
-		p.c.Env = s.Env(home)
-	}
-	p.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var in io.WriteCloser
-	if query.Get("stdin") == "true" {
-		in, err = p.c.StdinPipe()
-	}
-	out, e1 := p.c.StdoutPipe()
-	said, e2 := p.c.StderrPipe()
-	if err = errors.Join(err, e1, e2); err != nil {
-		refuse(w, http.StatusInternalServerError, "internal", err.Error())
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
 		return
 	}
-	if p.ws, err = websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}); err != nil {
-		return
-	}
-	defer p.ws.CloseNow()
-	p.ws.SetReadLimit(32 << 10)
-	ctx := r.Context()
-	var mu sync.Mutex
+	defer ws.CloseNow()
+	ws.SetReadLimit(32 << 10)
+	b.Mu.Lock()
+	b.Runs.sockets[ws] = true
+	b.Mu.Unlock()
 	sent := 0
 	send := func(stream byte, text []byte) {
-		mu.Lock()
-		defer mu.Unlock()
 		if cut > 0 && sent+len(text) >= cut {
-			_ = p.ws.Write(ctx, websocket.MessageBinary, append([]byte{stream}, text[:max(0, cut-sent)]...))
-			_ = p.ws.CloseNow()
+			_ = ws.Write(ctx, websocket.MessageBinary, append([]byte{stream}, text[:max(0, cut-sent)]...))
+			_ = ws.CloseNow()
 		}
 		sent += len(text)
-		_ = p.ws.Write(ctx, websocket.MessageBinary, append([]byte{stream}, text...))
+		_ = ws.Write(ctx, websocket.MessageBinary, append([]byte{stream}, text...))
 	}
-	if err := p.c.Start(); err != nil {
+	// Environment that is given takes the place of all.
+	p, err := s.Execute(b, machine.Program{Argv: query["cmd"], Dir: query.Get("dir"), Env: query["env"], Stdin: query.Get("stdin") == "true"})
+	if err != nil {
 		send(2, []byte(err.Error()+"\n"))
 		send(3, []byte{127})
 		return
 	}
-	id := strconv.Itoa(p.c.Process.Pid)
 	s.Set(func() { b.State = "running" })
+	_ = ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"type":"session_info","session_id":%q,"tty":false}`, p.ID))
+	go listen(ws, p, query.Get("max_run_after_disconnect"))
+	_ = p.Follow(context.Background(), 0, func(pieces []machine.Piece) error {
+		for _, piece := range pieces {
+			send(byte(piece.Stream), piece.Text)
+		}
+		return nil
+	})
 	b.Mu.Lock()
-	b.Runs.processes[id] = p
+	delete(b.Runs.sockets, ws)
 	b.Mu.Unlock()
-	_ = p.ws.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"type":"session_info","session_id":%q,"tty":false}`, id))
-	go p.listen(in, query.Get("max_run_after_disconnect"))
-	var pipes sync.WaitGroup
-	for stream, from := range map[byte]io.Reader{1: out, 2: said} {
-		pipes.Go(func() {
-			buf := make([]byte, 32<<10)
-			for {
-				n, err := from.Read(buf)
-				if n > 0 {
-					send(stream, buf[:n])
-				}
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	pipes.Wait()
-	_ = p.c.Wait()
-	b.Mu.Lock()
-	delete(b.Runs.processes, id)
-	idle := len(b.Runs.processes) == 0
-	b.Mu.Unlock()
-	if idle { // at once, where a real one waits for half a minute
+	if len(b.Processes(false)) == 0 { // at once, where a real one waits for half a minute
 		s.Set(func() { b.State = "cold" })
 	}
-	close(p.over)
-	code := p.c.ProcessState.ExitCode()
-	if status := p.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
-		code = 128 + int(status.Signal())
-	}
-	send(3, []byte{byte(code)})
-	_ = p.ws.Close(websocket.StatusNormalClosure, "")
+	send(3, []byte{byte(*p.End())})
+	_ = ws.Close(websocket.StatusNormalClosure, "")
 }
 
 // listen takes what the caller says. A program whose caller is gone is ended after a time.
-func (p *process) listen(in io.WriteCloser, outlives string) {
+func listen(ws *websocket.Conn, p *machine.Process, outlives string) {
 	for {
-		kind, text, err := p.ws.Read(context.Background())
+		kind, text, err := ws.Read(context.Background())
 		var said struct{ Type, Signal string }
 		switch {
 		case err != nil:
@@ -480,18 +375,18 @@ func (p *process) listen(in io.WriteCloser, outlives string) {
 				limit = 10 * time.Second
 			}
 			select {
-			case <-p.over:
+			case <-p.Over():
 			case <-time.After(limit):
-				p.kill(syscall.SIGKILL)
+				p.Signal(syscall.SIGKILL)
 			}
 			return
 		case kind == websocket.MessageText && json.Unmarshal(text, &said) == nil && said.Type == "signal":
-			p.kill(map[string]syscall.Signal{"TERM": syscall.SIGTERM, "SIGTERM": syscall.SIGTERM, "INT": syscall.SIGINT}[said.Signal])
-		case kind == websocket.MessageText || len(text) == 0 || in == nil:
+			p.Signal(map[string]syscall.Signal{"TERM": syscall.SIGTERM, "SIGTERM": syscall.SIGTERM, "INT": syscall.SIGINT}[said.Signal])
+		case kind == websocket.MessageText || len(text) == 0 || p.In == nil:
 		case text[0] == 0:
-			_, _ = in.Write(text[1:])
+			_, _ = p.In.Write(text[1:])
 		case text[0] == 4:
-			_ = in.Close()
+			_ = p.In.Close()
 		}
 	}
 }

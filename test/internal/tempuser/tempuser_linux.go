@@ -206,3 +206,23 @@ func command(name string, args ...string) error {
 	}
 	return nil
 }
+
+// Main runs the tests of a package, whose servers execute as a user of their own where they are started by root, and returns the
+// exit status.
+func Main(m interface{ Run() int }, credential **syscall.Credential) int {
+	if os.Getuid() != 0 {
+		return m.Run()
+	}
+	user, err := New()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*credential = user.Credential()
+	code := m.Run()
+	if err := user.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}

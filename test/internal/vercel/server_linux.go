@@ -16,11 +16,9 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -39,8 +37,7 @@ var Token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"owner_id":"`
 // Server is one.
 type Server struct {
 	*machine.Cloud[running]
-	Pages      int // how many sandboxes a page of a list has at most; 0 for as many as the caller asks for
-	credential *syscall.Credential
+	Pages int // how many sandboxes a page of a list has at most; 0 for as many as the caller asks for
 }
 
 // running is what a sandbox has beside its name.
@@ -49,32 +46,18 @@ type running struct {
 	timeout time.Duration
 	policy  json.RawMessage
 	begun   time.Time
-	next    int
-	runs    map[string]*command
+	next    int // command
 }
 
 // box is a sandbox.
 type box = machine.Sandbox[running]
 
-// command is what is executed in one.
-type command struct {
-	id    string
-	argv  []string
-	c     *exec.Cmd
-	there bool // in a machine of its own
-
-	mu    sync.Mutex
-	log   []map[string]any
-	code  *int
-	grown chan struct{} // closed when there is more of it
-}
-
 // Start starts a server. What it executes for the user runs as that identity, this process's own if it is nil.
 func Start(credential *syscall.Credential) (*Server, error) {
-	s := &Server{credential: credential}
+	s := &Server{}
 	var err error
 	s.Cloud, err = machine.StartCloud(machine.CloudOptions[running]{
-		Name: "vercel", Machines: credential != nil, Owner: credential, Stopped: "stopped", Route: s.route, Kill: kill,
+		Name: "vercel", Machines: credential != nil, Owner: credential, Stopped: "stopped", Route: s.route,
 	})
 	return s, err
 }
@@ -97,36 +80,11 @@ func (s *Server) Ends(id string) (at time.Time) {
 	return at
 }
 
-// HomeThere is the home in a sandbox, as it is called there.
-func (s *Server) HomeThere(id string) string { return s.home(s.Sandbox(id)) }
-
 // Policy is the network policy of a sandbox.
 func (s *Server) Policy(id string) (policy json.RawMessage) {
 	b := s.Sandbox(id)
 	s.Set(func() { policy = b.Runs.policy })
 	return policy
-}
-
-// kill ends all that is executed in a sandbox.
-func kill(b *box) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	for _, c := range b.Runs.runs {
-		c.kill(syscall.SIGKILL)
-	}
-}
-
-func (c *command) kill(sig syscall.Signal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.code != nil {
-		return
-	}
-	if c.there {
-		machine.Signal(c.c, sig)
-	} else {
-		_ = syscall.Kill(-c.c.Process.Pid, sig)
-	}
 }
 
 func answer(w http.ResponseWriter, status int, v any) { machine.Answer(w, status, v) }
@@ -192,19 +150,12 @@ func (s *Server) told(b *box) (m map[string]any) {
 			},
 			"session": map[string]any{
 				"id": sessionOf(b), "memory": 4096, "vcpus": 2, "region": "iad1", "timeout": b.Runs.timeout.Milliseconds(), "status": b.State, "requestedAt": b.Started.UnixMilli(),
-				"startedAt": at(b.Runs.begun), "createdAt": at(b.Runs.begun), "updatedAt": at(b.Runs.begun), "cwd": s.home(b),
+				"startedAt": at(b.Runs.begun), "createdAt": at(b.Runs.begun), "updatedAt": at(b.Runs.begun), "cwd": s.HomeThere(b),
 			},
 			"routes": []any{},
 		}
 	})
 	return m
-}
-
-func (s *Server) home(b *box) string {
-	if s.credential != nil {
-		return machine.Home
-	}
-	return b.Home
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
@@ -227,7 +178,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.State = "pending"
-	b.Runs = running{timeout: time.Duration(cmp.Or(body.Timeout, 300_000)) * time.Millisecond, policy: body.Network, begun: time.Now(), runs: map[string]*command{}}
+	b.Runs = running{timeout: time.Duration(cmp.Or(body.Timeout, 300_000)) * time.Millisecond, policy: body.Network, begun: time.Now()}
 	s.Show(b)
 	answer(w, http.StatusOK, s.told(b))
 }
@@ -242,17 +193,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	if size = cmp.Or(min(size, 50), 20); s.Pages > 0 {
 		size = min(size, s.Pages)
 	}
+	boxes, last := s.Named(query.Get("namePrefix"), query.Get("cursor"), size)
 	list, next := []any{}, any(nil)
-	last := ""
-	for _, name := range s.Sandboxes("") {
-		b := s.Sandbox(name)
-		switch {
-		case b == nil || !strings.HasPrefix(name, query.Get("namePrefix")) || name <= query.Get("cursor"):
-		case len(list) == size:
-			next = last
-		default:
-			list, last = append(list, s.told(b)["sandbox"]), name
-		}
+	for _, b := range boxes {
+		list = append(list, s.told(b)["sandbox"])
+	}
+	if last != "" {
+		next = last
 	}
 	answer(w, http.StatusOK, map[string]any{"sandboxes": list, "pagination": map[string]any{"count": len(list), "next": next}})
 }
@@ -298,62 +245,43 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request, path []string) 
 	case call == "POST fs/write":
 		s.write(w, r, b)
 	case call == "POST fs/read":
-		f, err := os.Open(s.place(b, body.Cwd, body.Path))
-		if err != nil {
+		name, err := s.Place(b, body.Cwd, body.Path)
+		if err = errors.Join(err, machine.SendFile(w, name)); err != nil {
 			refuse(w, http.StatusNotFound, "not_found", "no such file")
-			return
 		}
-		defer f.Close()
-		w.Header().Set("Content-Type", "application/octet-stream")
-		_, _ = io.Copy(w, f)
 	case call == "POST cmd":
-		c, err := s.execute(b, append([]string{body.Command}, body.Args...), body.Cwd, body.Env, body.Sudo)
+		name := ""
+		s.Set(func() { b.Runs.next++; name = "cmd_" + strconv.Itoa(b.Runs.next) })
+		c, err := s.Execute(b, machine.Program{
+			Name: name, Argv: append([]string{body.Command}, body.Args...), Dir: body.Cwd, More: body.Env, Root: body.Sudo, Piece: 4001,
+		})
 		switch {
 		case err != nil:
 			refuse(w, http.StatusInternalServerError, "internal", err.Error())
 		case body.Wait:
-			c.follow(w, r, b, body.Logs)
+			follow(w, r, b, c, body.Logs)
 		default:
-			answer(w, http.StatusOK, c.told(b))
+			answer(w, http.StatusOK, ran(b, c))
 		}
 	case len(path) > 2 && path[1] == "cmd":
-		b.Mu.Lock()
-		c := b.Runs.runs[path[2]]
-		b.Mu.Unlock()
+		c := b.Process(path[2])
 		switch {
 		case c == nil:
 			refuse(w, http.StatusNotFound, "not_found", "command not found")
 		case strings.HasSuffix(call, "/kill"):
-			c.kill(syscall.Signal(body.Signal))
-			answer(w, http.StatusOK, c.told(b))
+			c.Signal(syscall.Signal(body.Signal))
+			answer(w, http.StatusOK, ran(b, c))
 		case strings.HasSuffix(call, "/logs"):
-			c.follow(w, r, b, true)
+			follow(w, r, b, c, true)
 		default:
 			if r.URL.Query().Get("wait") == "true" {
-				c.wait(r, func([]map[string]any, bool) {})
+				<-c.Over()
 			}
-			answer(w, http.StatusOK, c.told(b))
+			answer(w, http.StatusOK, ran(b, c))
 		}
 	default:
 		refuse(w, http.StatusNotFound, "not_found", call)
 	}
-}
-
-// place is where a path of a sandbox is on this machine.
-func (s *Server) place(b *box, dir, name string) string {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(cmp.Or(dir, s.home(b)), name)
-	}
-	m, err := s.Boot(b)
-	switch rest, is := strings.CutPrefix(name, machine.Home); {
-	case err != nil:
-		return ""
-	case m == nil:
-		return name
-	case is:
-		return b.Home + rest
-	}
-	return m.Path(name)
 }
 
 // write extracts a compressed tar, as the user.
@@ -363,25 +291,17 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
 		refuse(w, http.StatusBadRequest, "bad_request", fmt.Sprint("no compressed tar of a known size: ", err))
 		return
 	}
-	for archive := tar.NewReader(small); ; {
+	for archive := tar.NewReader(small); err == nil; {
 		var head *tar.Header
 		if head, err = archive.Next(); err != nil {
 			break
 		}
-		name := s.place(b, r.Header.Get("X-Cwd"), head.Name)
-		if err = s.MakeDirs(filepath.Dir(name), s.credential); err != nil {
-			break
+		var name string
+		if name, err = s.Place(b, r.Header.Get("X-Cwd"), head.Name); err == nil {
+			err = s.MakeDirs(filepath.Dir(name))
 		}
-		var f *os.File
-		if f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644); err != nil {
-			break
-		}
-		_, err = io.Copy(f, archive)
-		if s.credential != nil {
-			err = errors.Join(err, f.Chown(int(s.credential.Uid), int(s.credential.Gid)))
-		}
-		if err = errors.Join(err, f.Chmod(os.FileMode(head.Mode)&0o777), f.Close()); err != nil {
-			break
+		if err == nil {
+			err = s.WriteFile(name, archive, os.FileMode(head.Mode)&0o777)
 		}
 	}
 	if err != io.EOF {
@@ -391,110 +311,15 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
 	answer(w, http.StatusOK, map[string]any{})
 }
 
-// execute executes a program. Nobody's going away ends it.
-func (s *Server) execute(b *box, argv []string, dir string, env map[string]string, sudo bool) (*command, error) {
-	m, err := s.Boot(b)
-	if err != nil {
-		return nil, err
-	}
-	c := &command{argv: argv, c: exec.Command(argv[0], argv[1:]...), there: m != nil, grown: make(chan struct{})}
-	if c.there {
-		uid, gid := s.credential.Uid, s.credential.Gid
-		if sudo {
-			uid, gid = 0, 0
-		}
-		c.c = m.Command(uid, gid, cmp.Or(dir, machine.Home), argv...)
-	} else {
-		c.c.Dir = cmp.Or(dir, b.Home)
-	}
-	c.c.Env = s.Env(s.home(b))
-	for name, value := range env {
-		c.c.Env = append(c.c.Env, name+"="+value)
-	}
-	c.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, e1 := c.c.StdoutPipe()
-	said, e2 := c.c.StderrPipe()
-	if err := errors.Join(e1, e2); err != nil {
-		return nil, err
-	}
-	b.Mu.Lock()
-	b.Runs.next++
-	c.id = "cmd_" + strconv.Itoa(b.Runs.next)
-	b.Mu.Unlock()
-	if err := c.c.Start(); err != nil {
-		code := 127
-		c.code, c.log = &code, []map[string]any{{"stream": "stderr", "data": err.Error() + "\n"}}
-		return c, nil
-	}
-	b.Mu.Lock()
-	b.Runs.runs[c.id] = c
-	b.Mu.Unlock()
-	go c.watch(b, out, said)
-	return c, nil
-}
-
-func (c *command) add(change func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change()
-	close(c.grown)
-	c.grown = make(chan struct{})
-}
-
-// watch takes what a program prints, to its end.
-func (c *command) watch(b *box, out, said io.Reader) {
-	var pipes sync.WaitGroup
-	for stream, from := range map[string]io.Reader{"stdout": out, "stderr": said} {
-		pipes.Go(func() {
-			for buf := make([]byte, 4001); ; {
-				n, err := from.Read(buf)
-				if n > 0 {
-					text := string(buf[:n])
-					c.add(func() { c.log = append(c.log, map[string]any{"stream": stream, "data": text}) })
-				}
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	pipes.Wait()
-	_ = c.c.Wait()
-	code := c.c.ProcessState.ExitCode()
-	if status := c.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
-		code = 128 + int(status.Signal())
-	}
-	c.add(func() { c.code = &code })
-}
-
-func (c *command) told(b *box) map[string]any {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// ran is a command as the API tells of it.
+func ran(b *box, c *machine.Process) map[string]any {
 	return map[string]any{"command": map[string]any{
-		"id": c.id, "name": c.argv[0], "args": c.argv[1:], "cwd": "/", "sessionId": sessionOf(b), "exitCode": c.code, "startedAt": time.Now().UnixMilli(),
+		"id": c.ID, "name": c.Program.Argv[0], "args": c.Program.Argv[1:], "cwd": "/", "sessionId": sessionOf(b), "exitCode": c.End(), "startedAt": time.Now().UnixMilli(),
 	}}
 }
 
-// wait hands on what a program prints, to its end or to that of who asks.
-func (c *command) wait(r *http.Request, take func(log []map[string]any, over bool)) {
-	for at := 0; ; {
-		c.mu.Lock()
-		log, over, grown := c.log[at:], c.code != nil, c.grown
-		c.mu.Unlock()
-		take(log, over)
-		if at += len(log); over {
-			return
-		}
-		select {
-		case <-grown:
-		case <-r.Context().Done():
-			return
-		}
-	}
-}
-
 // follow tells of a program to its end: a line each.
-func (c *command) follow(w http.ResponseWriter, r *http.Request, b *box, logs bool) {
+func follow(w http.ResponseWriter, r *http.Request, b *box, c *machine.Process, logs bool) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines := json.NewEncoder(w)
 	say := func(v any) {
@@ -503,18 +328,19 @@ func (c *command) follow(w http.ResponseWriter, r *http.Request, b *box, logs bo
 	}
 	asked := strings.HasSuffix(r.URL.Path, "/cmd")
 	if asked {
-		first := c.told(b)
+		first := ran(b, c)
 		first["command"].(map[string]any)["exitCode"] = nil
 		say(first)
 	}
-	c.wait(r, func(log []map[string]any, over bool) {
-		for _, line := range log {
+	err := c.Follow(r.Context(), 0, func(pieces []machine.Piece) error {
+		for _, p := range pieces {
 			if logs {
-				say(line)
+				say(map[string]string{"stream": []string{1: "stdout", 2: "stderr"}[p.Stream], "data": string(p.Text)})
 			}
 		}
-		if over && asked {
-			say(c.told(b))
-		}
+		return nil
 	})
+	if err == nil && asked {
+		say(ran(b, c))
+	}
 }
