@@ -202,7 +202,11 @@ func (g *givenFlag) words(cwd, workspace string) []string {
 	case g.kept:
 		return []string{g.name, g.value}
 	}
-	return []string{g.name, pathThere(&g.flagDef, g.value, cwd, workspace)}
+	there := pathThere(&g.flagDef, g.value, cwd, workspace)
+	if rest, err := filepath.Rel(workspace, there); g.name == "--hide" && filepath.IsAbs(there) && err == nil && filepath.IsLocal(rest) {
+		return []string{g.name, there, g.name, "./" + rest} // the work tree's copy of it, too
+	}
+	return []string{g.name, there}
 }
 
 // ownFlags are those that a run has not, or has otherwise.
