@@ -329,7 +329,7 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 		a.Cause = "a process can ask for the other processors"
 		if n%1000 != 0 { // a share would silently become more
 			a.State = Missing
-			a.Cause = fmt.Sprintf("a fraction of a processor needs a control group: %d whole processors would be more", p.Affinity)
+			a.Cause = fmt.Sprintf("a fraction of a processor needs a control group: --cpus %d would be more", p.Affinity)
 			a.Hint = strings.TrimPrefix(a.Hint+fmt.Sprintf("; or whole processors: --cpus %d", p.Affinity), "; or ")
 		}
 	case Pids:

@@ -70,7 +70,7 @@ pids: kept: cgroup v2
 `},
 		{"systemd without cpu", Host{V2: []Tree{systemd}, Hint: "h"}, some, Options{}, `
 memory: kept: cgroup v2 by systemd
-cpus: missing: processor set: a fraction of a processor needs a control group: 2 whole processors would be more
+cpus: missing: processor set: a fraction of a processor needs a control group: --cpus 2 would be more
 pids: kept: cgroup v2 by systemd
 systemd at /run/user/1000/bus: a scope
 (scope)/cgroup.subtree_control: +memory +pids
@@ -138,7 +138,7 @@ cpus: weak: processor set: a process can ask for the other processors
 processors: 2
 `},
 		{"part of a processor", Host{Processors: 4}, Limits{CPUs: 100}, Options{}, `
-cpus: missing: processor set: a fraction of a processor needs a control group: 1 whole processors would be more
+cpus: missing: processor set: a fraction of a processor needs a control group: --cpus 1 would be more
 processors: 1
 `},
 		{"part of one too many", Host{Processors: 1}, Limits{CPUs: 1500}, Options{}, `

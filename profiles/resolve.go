@@ -540,7 +540,7 @@ func (r *resolver) workspaceLayer() (*layer, []byte, error) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, &Error{Origin: Origin{Source: file}, Cause: cause(err)}
+		return nil, nil, &Error{Cause: cause(err)}
 	}
 	s := r.scope
 	s.base = r.workspace

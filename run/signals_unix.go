@@ -98,10 +98,14 @@ func (c *catcher) caught(sig unix.Signal) {
 // lastWord is how long a terminal has to take what gives it back, where this process ends.
 const lastWord = 200 * time.Millisecond
 
-// endBy gives the terminal back, and ends this process by a signal ([endBy]).
+// endBy gives the terminal back, and ends this process by a signal ([endBy]), and its process group with it where a key says so.
 func (c *catcher) endBy(sig unix.Signal) {
 	if r := c.relay.Load(); r != nil {
 		r.Close(lastWord)
+		if sig == unix.SIGINT && r.Interrupted() {
+			signal.Reset(sig)
+			_ = unix.Kill(0, sig)
+		}
 	}
 	endBy(sig)
 }

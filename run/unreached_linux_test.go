@@ -16,5 +16,10 @@ func TestUnreached(t *testing.T) {
 	u.closed(events.NetClosed{Host: "b.example", Error: "refused"})
 	u.closed(events.NetClosed{Host: "b.example"})
 	u.closed(events.NetClosed{Host: "c.example"})
-	require.Equal(t, []string{"not reached: a.example:443, which is allowed: timed out (2 times)"}, u.lines())
+	u.closed(events.NetClosed{Host: "d.example", Error: "refused"}) // a request
+	u.closed(events.NetClosed{Host: "d.example", DurationMS: 3_600_000})
+	require.Equal(t, []string{
+		"not reached: a.example:443, which is allowed: timed out (2 times)",
+		"not reached: d.example, which is allowed: refused",
+	}, u.lines())
 }

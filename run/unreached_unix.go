@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/pccrun/pccrun/internal/events"
 )
@@ -21,6 +22,7 @@ type unreached struct {
 type unreachedHost struct {
 	name, cause string
 	tries       int
+	last        time.Time
 }
 
 // maxUnreached bounds the hosts that are remembered, and maxSaid those that are printed.
@@ -32,22 +34,23 @@ func (u *unreached) closed(c events.NetClosed) {
 	if c.Port != 0 {
 		host += ":" + strconv.Itoa(c.Port)
 	}
-	u.note(host, c.Error)
+	u.note(host, c.Error, time.Now().Add(-time.Duration(c.DurationMS)*time.Millisecond))
 }
 
-// note records why a host was not reached; "" for one that was.
-func (u *unreached) note(host, cause string) {
+// note records why a host was not reached, "" for one that was by what began then: what was open before the last failure
+// says nothing, as the connection within which a request is inspected.
+func (u *unreached) note(host, cause string, began time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	i := slices.IndexFunc(u.hosts, func(h unreachedHost) bool { return h.name == host })
 	switch {
-	case cause == "" && i >= 0:
+	case cause == "" && i >= 0 && !began.Before(u.hosts[i].last):
 		u.hosts = slices.Delete(u.hosts, i, i+1)
 	case cause == "":
 	case i >= 0:
-		u.hosts[i].tries, u.hosts[i].cause = u.hosts[i].tries+1, cause
+		u.hosts[i].tries, u.hosts[i].cause, u.hosts[i].last = u.hosts[i].tries+1, cause, time.Now()
 	case len(u.hosts) < maxUnreached:
-		u.hosts = append(u.hosts, unreachedHost{host, cause, 1})
+		u.hosts = append(u.hosts, unreachedHost{host, cause, 1, time.Now()})
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 //     because socket or semop is.
 //   - Calls that the profile does not name get its default action, also those
 //     of kernels newer than the profile; runc answers ENOSYS to them.
+//   - A call that a tracer skips keeps the result that the tracer gives it.
 //
 // SCMP_ACT_TRACE, SCMP_ACT_NOTIFY and flags that need more than a filter are
 // refused. An error names the line and the key.
@@ -138,6 +139,10 @@ func (prof *profile) compile() ([]instruction, error) {
 	return code, err
 }
 
+// noCall is the number that a tracer gives a call that shall not run (ptrace(2)). The kernel runs
+// nothing for it, and a refusal would replace the result that the tracer set.
+const noCall = 1<<32 - 1
+
 // assemble returns a program: what decide says of each architecture's calls, fallback for its
 // others, and other for the calls of all other architectures.
 func assemble(arches []arch, fallback, other Action,
@@ -165,9 +170,9 @@ func assemble(arches []arch, fallback, other Action,
 	for _, word := range slices.Backward(words) {
 		list := spans(byWord[word], all.answer(fallback))
 		if word == ArchX86_64 && !x32 {
-			// -1 is what a tracer makes of a call that shall not run.
-			list = append(list, span{x32Bit, all.answer(other)}, span{1<<32 - 1, all.answer(fallback)})
+			list = append(list, span{x32Bit, all.answer(other)})
 		}
+		list = append(list, span{noCall, all.answer(RetAllow)})
 		list = slices.CompactFunc(list, func(s, t span) bool { return s.check == t.check })
 		b.enter(b.tree(list, cuts(list)))
 		next = b.jump(opEqual, word, b.emit(instruction{op: opLoad, k: offsetNr}), next)

@@ -22,7 +22,7 @@ package seccomp
 //
 //go:generate go test -run TestTableHasTheNumbersOfTheHeaders -update .
 //go:generate go test -run TestEmbeddedFiltersAreWhatIsCompiled -update .
-//go:generate go test -run TestFloorIsWhatIsWritten -update ./internal/floor
+//go:generate go test ./internal/floor -run TestFloorIsWhatIsWritten -update
 
 // Default returns the filter that stands in front of every payload, for the
 // machine that this program was built for; nil where pccrun starts no sandbox

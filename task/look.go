@@ -102,8 +102,20 @@ func Diff(ctx context.Context, t Record, options []string, to io.Writer) error {
 }
 
 // unsaved says what of a task's work tree is nowhere else, "" for nothing.
-func unsaved(ctx context.Context, t Record) (string, error) {
-	if t.InPlace || t.Unfilled || !isDir(t.Worktree) {
+func unsaved(ctx context.Context, s Store, t Record) (string, error) {
+	if t.InPlace || t.Unfilled {
+		return "", nil
+	}
+	list, err := sessions.In(filepath.Dir(s.dir)).List()
+	if err != nil {
+		return "", err
+	}
+	for i := range list {
+		if e := &list[i]; e.Unfetched && e.Workspace == t.Worktree {
+			return "changes that only a cloud has (pccrun download " + e.ID + ")", nil
+		}
+	}
+	if !isDir(t.Worktree) {
 		return "", nil
 	}
 	wt, err := open(ctx, t.Worktree)
@@ -163,7 +175,7 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 		}
 	}
 	if r = t.Record; !force {
-		lost, err := unsaved(ctx, r)
+		lost, err := unsaved(ctx, s, r)
 		if err != nil {
 			lost = "work that git cannot list: " + messages.InWords(err)
 		}
@@ -285,7 +297,7 @@ func Clean(ctx context.Context, s Store, list []Record) (removed []string, err e
 		if v.Running || v.Killed || v.InPlace || v.Fetched != "" && !v.Merged {
 			continue
 		}
-		if lost, e := unsaved(ctx, v.Record); e != nil || lost != "" {
+		if lost, e := unsaved(ctx, s, v.Record); e != nil || lost != "" {
 			continue
 		}
 		if _, e := Remove(ctx, s, v.Record, false); e != nil {

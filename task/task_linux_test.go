@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/internal/events"
 	"github.com/pccrun/pccrun/internal/private"
 	"github.com/pccrun/pccrun/internal/programs"
+	"github.com/pccrun/pccrun/internal/sessions"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/task/agent"
 )
@@ -334,7 +335,17 @@ func TestRemoveWithoutClone(t *testing.T) {
 	// The control: a work tree elsewhere goes.
 	other := filepath.Join(dir, "trees/other")
 	require.NoError(t, os.MkdirAll(other, 0o700))
-	_, err = Remove(t.Context(), s, begin("other", other), true)
+	// Until then what only a cloud has of it is work, too.
+	at := sessions.In(filepath.Dir(s.dir)).Begin(sessions.Info{Workspace: other, Resource: &sessions.Resource{Provider: "e2b"}})
+	session, err := at.Want("test")
+	require.NoError(t, err)
+	require.NoError(t, session.WriteFile(sessions.UnfetchedName, nil, 0o600))
+	require.NoError(t, at.End(0))
+	r := begin("other", other)
+	_, err = Remove(t.Context(), s, r, false)
+	require.ErrorContains(t, err, "changes that only a cloud has (pccrun download "+at.ID()+")")
+	require.DirExists(t, other)
+	_, err = Remove(t.Context(), s, r, true)
 	require.NoError(t, err)
 	require.NoDirExists(t, other)
 }

@@ -91,28 +91,48 @@ func TestSignalLeavesNothing(t *testing.T) {
 }
 
 // A command that Ctrl-C ends ends pccrun by the same signal, by which a shell ends its
-// loop; one that takes the signal and exits lets the loop go on, as it does outside.
+// loop; one that takes the signal and exits lets the loop go on, as it does outside. In a
+// terminal the command alone has the key.
 func TestInterruptEndsALoop(t *testing.T) {
 	t.Parallel()
-	for command, rounds := range map[string]int{
-		"echo x >> rounds; exec sleep 600":                                    1,
-		"trap 'exit 130' INT; echo x >> rounds; while :; do sleep 0.02; done": 3,
+	for _, row := range []struct {
+		command  string
+		rounds   int
+		terminal bool
+	}{
+		{"echo x >> rounds; exec sleep 600", 1, false},
+		{"echo x >> rounds; exec sleep 600", 1, true},
+		{"trap 'exit 130' INT; echo x >> rounds; while :; do sleep 0.02; done", 3, false},
 	} {
 		p := newPupil(t)
-		run := p.command("-q", "--", "sh", "-c", command)
+		run := p.command("-q", "--", "sh", "-c", row.command)
 		loop := exec.Command("bash", append([]string{"-c", `for i in 1 2 3; do "$@"; done; true`, "bash"}, run.Args...)...)
 		loop.Dir, loop.Env, loop.SysProcAttr = run.Dir, run.Env, &syscall.SysProcAttr{Setpgid: true}
+		interrupt := func() error { return syscall.Kill(-loop.Process.Pid, syscall.SIGINT) }
+		if row.terminal {
+			master, slave := newTerminal(t)
+			defer unix.Close(master)
+			defer slave.Close()
+			loop.Stdin, loop.Stdout, loop.Stderr = slave, slave, slave
+			loop.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			interrupt = func() error { _, err := unix.Write(master, []byte("\x03")); return err }
+		}
 		require.NoError(t, loop.Start())
 		lines := func() int {
 			text, _ := os.ReadFile(p.dir + "/rounds")
 			return strings.Count(string(text), "x")
 		}
-		for round := 1; round <= rounds; round++ {
+		for round := 1; round <= row.rounds; round++ {
 			await.Until(t, "the loop's next round", func() bool { return lines() == round })
-			require.NoError(t, syscall.Kill(-loop.Process.Pid, syscall.SIGINT))
+			require.NoError(t, interrupt())
 		}
-		require.NoError(t, ignoreExit(loop.Wait()))
-		require.Equal(t, rounds, lines(), command)
-		require.Equal(t, rounds == 1, loop.ProcessState.Sys().(syscall.WaitStatus).Signaled(), command)
+		ended := make(chan error, 1)
+		go func() { ended <- loop.Wait() }()
+		if row.terminal {
+			await.Until(t, "the end of the loop", func() bool { return interrupt() == nil && len(ended) > 0 })
+		}
+		require.NoError(t, ignoreExit(await.Receive(t, "its end", ended)))
+		require.Equal(t, row.rounds, lines(), row)
+		require.Equal(t, row.rounds == 1, loop.ProcessState.Sys().(syscall.WaitStatus).Signaled(), row)
 	}
 }

@@ -199,7 +199,11 @@ func (g *givenFlag) there(cwd, workspace string) []string {
 	if g.kept {
 		return g.words(g.value)
 	}
-	return g.words(pathThere(&g.flagDef, g.value, cwd, workspace))
+	there := pathThere(&g.flagDef, g.value, cwd, workspace)
+	if rest, err := filepath.Rel(workspace, there); g.name == "--hide" && filepath.IsAbs(there) && err == nil && filepath.IsLocal(rest) {
+		return append(g.words(there), g.words("./"+rest)...) // the work tree's copy of it, too
+	}
+	return g.words(there)
 }
 
 // ownFlags are those that a run has not, or has otherwise.

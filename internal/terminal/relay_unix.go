@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -34,6 +35,7 @@ type Relay struct {
 	saved  unix.Termios
 	early  *unix.Termios // what the pseudo-terminal began with in the background, until the keys are ours
 	closed bool
+	stop   bool        // the interrupt key was typed
 	typed  chan []byte // what is typed goes here while a question is open
 
 	signals  chan os.Signal
@@ -427,7 +429,17 @@ func (r *Relay) read(buf []byte) (int, error) {
 	if !r.raw {
 		return 0, unix.EAGAIN
 	}
-	return unix.Read(r.o.Terminal, buf)
+	n, err := unix.Read(r.o.Terminal, buf)
+	r.stop = r.stop || bytes.IndexByte(buf[:max(n, 0)], r.saved.Cc[unix.VINTR]) >= 0
+	return n, err
+}
+
+// Interrupted reports whether the interrupt key was typed in our foreground. Outside, the kernel would have sent SIGINT to
+// the whole process group: a script in it goes by that, and not by how we end alone.
+func (r *Relay) Interrupted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stop && foreground(r.o.Terminal)
 }
 
 // screen relays the command's output until nobody can write any more, which

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -117,15 +118,37 @@ func (r Rule) matchesRequest(scheme, method, path string) bool {
 	if len(r.methods) > 0 && !slices.ContainsFunc(r.methods, same) {
 		return false
 	}
-	return r.path == "" || glob(r.path, path) || r.deny && (glob(widest(r.path), widest(path)) || glob(widest(r.path), widest(again(path))))
+	return r.path == "" || glob(r.path, path) ||
+		r.deny && slices.ContainsFunc(spellings(path), func(p string) bool { return glob(widest(r.path), widest(p)) })
 }
 
-// again resolves escapes once more, as servers do that stand behind one another.
-func again(path string) string {
-	if twice, err := url.PathUnescape(path); err == nil {
-		return twice
+// spellings returns a path that was decoded once, and what servers that stand behind one another make of
+// it: until nothing is escaped any more, or more often than mostEscaped allows.
+func spellings(path string) []string {
+	list := []string{path}
+	for len(list) <= mostEscaped {
+		next := decoded(path)
+		if next == path {
+			break
+		}
+		list, path = append(list, next), next
 	}
-	return path
+	return list
+}
+
+// decoded resolves what escapes there are, as a server does that lets others stand.
+func decoded(path string) string {
+	var b strings.Builder
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && i+2 < len(path) {
+			if n, err := strconv.ParseUint(path[i+1:i+3], 16, 8); err == nil {
+				c, i = byte(n), i+2
+			}
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 // widest spells a path as the least particular server would read it: without
@@ -146,8 +169,13 @@ func widest(path string) string {
 var (
 	errPathForm    = errors.New("the path does not begin with / or has an invalid character")
 	errPathPercent = errors.New("the path has a % without two hexadecimal digits")
-	errPathSegment = errors.New("the path has an empty or dot segment, a backslash or a control character (maybe escaped)")
+	errPathSegment = errors.New("the path has an empty or dot segment, a backslash, a control character, overlong UTF-8 or %uXXXX (maybe escaped)")
+	errPathDeep    = errors.New("the path is escaped more than three times over")
 )
+
+// mostEscaped is how often a path may be escaped: by its client, by a service whose names are URLs (Jenkins
+// has /job/feature%252Fx), and once more.
+const mostEscaped = 3
 
 // slash stands for a slash that was escaped: it does not end a segment. Paths
 // hold no control characters.
@@ -171,9 +199,14 @@ func canonicalPath(path string) (string, error) {
 		if err != nil {
 			return "", errPathPercent
 		}
-		last := i == len(segments)-1
-		if !soundSegment(once, last) || !soundSegment(again(once), last) {
-			return "", errPathSegment
+		list := spellings(once)
+		if len(list) > mostEscaped {
+			return "", errPathDeep
+		}
+		for _, s := range list {
+			if !soundSegment(s, i == len(segments)-1) {
+				return "", errPathSegment
+			}
 		}
 		segments[i] = strings.ReplaceAll(once, "/", slash)
 	}
@@ -187,7 +220,7 @@ func soundSegment(segment string, last bool) bool {
 		return last
 	}
 	for i := range len(segment) {
-		if c := segment[i]; c < ' ' || c == 0x7f || c == '\\' {
+		if c := segment[i]; c < ' ' || c == 0x7f || c == '\\' || misread(segment[i:]) {
 			return false
 		}
 	}
@@ -198,6 +231,19 @@ func soundSegment(segment string, last bool) bool {
 		}
 	}
 	return true
+}
+
+// misread says whether s begins with what some decoders take for an ASCII character, though no encoder
+// writes it: a UTF-8 sequence that is longer than it needs to be, or %uXXXX.
+func misread(s string) bool {
+	if len(s) >= 2 && s[1]&0xc0 == 0x80 {
+		return s[0] == 0xc0 || s[0] == 0xc1 || s[0] == 0xe0 && s[1] < 0xa0 || s[0] == 0xf0 && s[1] < 0x90
+	}
+	if len(s) < 6 || s[0] != '%' || s[1] != 'u' && s[1] != 'U' {
+		return false
+	}
+	_, err := strconv.ParseUint(s[2:6], 16, 16)
+	return err == nil
 }
 
 // parsePathGlob returns a rule's path in the form that [canonicalPath] gives

@@ -86,7 +86,7 @@ func (r *Planned) answers() []profiles.Answer {
 			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
 			case inner != "" && !r.Plan.At(inner).OpensFiles:
-				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: its directory is writable", "")
+				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO that the host makes below "+inner+" during the run can be written: a directory around it is writable", "")
 			}
 		case profiles.FSProtect:
 			mechanism := protectMechanism
