@@ -36,7 +36,7 @@ func (r *rows[T]) put(key string, row T) {
 		return
 	}
 	if r.at == nil {
-		r.at = map[string]int{}
+		r.at = make(map[string]int, 128) // about as many as the default profile has
 	}
 	r.at[key] = len(r.list)
 	r.list = append(r.list, row)

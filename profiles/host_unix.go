@@ -19,7 +19,7 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	users, _ := readFile("/etc/passwd", followLinks)
+	users, _ := ReadFile("/etc/passwd")
 	h.Home, _ = accountAmong(users, h.UID)
 	h.Homes = homesIn(users)
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
@@ -33,7 +33,7 @@ func ThisHost() Host {
 // Account returns the home and the group of a user, "" for one whom the user database does not have.
 // The system's other sources (LDAP) are asked once, where its file does not have him.
 func Account(uid int) (home string, gid int) {
-	users, _ := readFile("/etc/passwd", followLinks)
+	users, _ := ReadFile("/etc/passwd")
 	return accountAmong(users, uid)
 }
 
