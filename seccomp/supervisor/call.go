@@ -39,6 +39,11 @@ const (
 	Connect           // a unix socket
 )
 
+var opNames = [...]string{"read", "write", "create", "remove", "execute", "connect"}
+
+// String returns the operation as a word.
+func (d Op) String() string { return opNames[d] }
+
 // A Name is a path as a call names it: relative to a directory's descriptor.
 type Name struct {
 	Op      Op

@@ -122,6 +122,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, arch, nr uint32, a, b, c, d uint64) {
 		data := seccomp.Data{Arch: arch, Nr: nr, Args: [6]uint64{a, b, c, d}}
 		for _, n := range names(seccomp.Name(data), data) {
+			_ = n.Op.String()
 			require.False(t, n.Dir != atFdcwd && n.Dir != int(int32(a)) && n.Dir != int(int32(b)) && n.Dir != int(int32(c)))
 		}
 	})
