@@ -275,3 +275,12 @@ func (p *Plan) KernelFiles() (readOnly, covered []string) {
 	}
 	return KernelFiles()
 }
+
+// HomeStubs returns what must stand in the persistent home for the mounts in it, parents
+// first; nil where there is none.
+func (p *Plan) HomeStubs() []Stub {
+	if i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Persist }); i >= 0 {
+		return p.Mounts[i].Stubs
+	}
+	return nil
+}

@@ -41,6 +41,3 @@ func Own(path string, nested bool) (tree string, read, write bool) {
 	_, err := os.Lstat(filepath.Clean(path)) // the same kernel's
 	return tree, err == nil, false
 }
-
-// RuntimeDir is [survey.RuntimeDir].
-const RuntimeDir = survey.RuntimeDir

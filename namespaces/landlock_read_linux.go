@@ -163,7 +163,7 @@ func (s *shower) show(path string, node Node) error {
 	}
 	s.found = append(s.found, Readable{Path: path, Node: Directory, Names: true})
 	for _, e := range entries {
-		child, node := filepath.Join(path, e.Name()), typeOf(e.Type())
+		child, node := filepath.Join(path, e.Name()), survey.NodeOfType(e.Type())
 		if p, ok := s.places[child]; ok && p.Access != profiles.Read {
 			continue
 		}
@@ -172,18 +172,6 @@ func (s *shower) show(path string, node Node) error {
 		}
 	}
 	return nil
-}
-
-func typeOf(mode fs.FileMode) Node {
-	switch {
-	case mode.IsRegular():
-		return File
-	case mode.IsDir():
-		return Directory
-	case mode&fs.ModeSymlink != 0:
-		return Link
-	}
-	return Special
 }
 
 // hides reports whether something below a directory is hidden or replaced, or

@@ -24,7 +24,7 @@ func (d *Draft) read(file string) ([]byte, error) {
 	if d != nil && d.Path == file {
 		return []byte(d.Text), nil
 	}
-	return readFile(file, followLinks)
+	return ReadFile(file)
 }
 
 // own returns the path of the user's own profile of a name, and whether one may
@@ -73,7 +73,7 @@ func FileOf(req Request, policy *Policy) (*File, error) {
 		f.New = true
 		return f, nil
 	}
-	text, err := readFile(f.Path, followLinks)
+	text, err := ReadFile(f.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.New = true

@@ -3,7 +3,6 @@ package profiles
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,42 +15,53 @@ import (
 
 // A builder merges layers into a policy, the most basic first.
 type builder struct {
-	policy   *Policy
-	texts    [numKeys][]NetRule // of the keys that hold texts, until finish
-	places   map[text]int       // where one is in texts
-	files    map[string]int     // where a rule is in policy.Files, by FileRule.key
-	patterns map[string]int     // where one is in policy.Protect, by its pattern
-	tight    map[string]bool    // the sources that can only tighten
+	policy  *Policy
+	texts   [numKeys]rows[NetRule] // of the keys that hold texts, by text
+	files   rows[FileRule]         // by FileRule.key
+	protect rows[ProtectRule]      // by pattern
+	tight   map[string]bool        // the sources that can only tighten
 	mistakes
 }
 
-// A text is what a key holds.
-type text struct {
-	key  keyID
-	text string
+// rows are a list in which a key has one row at most.
+type rows[T any] struct {
+	list []T
+	at   map[string]int // by key, the index in the list
 }
 
-// newBuilder makes a builder with room for what the layers say.
-func newBuilder(p *Policy, layers []*layer) *builder {
-	p.Syscalls = "default"
-	p.Environment.Set = map[string]EnvSet{}
-	var texts, protected, all int
-	for _, l := range layers {
-		all += len(l.entries)
-		for i := range l.entries {
-			switch keys[l.entries[i].key].kind {
-			case holdsTexts:
-				texts++
-			case holdsProtected:
-				protected++
+// put adds a row, or replaces that of the same key in its place.
+func (r *rows[T]) put(key string, row T) {
+	if i, ok := r.at[key]; ok {
+		r.list[i] = row
+		return
+	}
+	if r.at == nil {
+		r.at = make(map[string]int, 128) // about as many as the default profile has
+	}
+	r.at[key] = len(r.list)
+	r.list = append(r.list, row)
+}
+
+// remove takes a row out, and reports whether there was one.
+func (r *rows[T]) remove(key string) bool {
+	at, ok := r.at[key]
+	if ok {
+		r.list = slices.Delete(r.list, at, at+1)
+		delete(r.at, key)
+		for other, i := range r.at {
+			if i > at {
+				r.at[other] = i - 1
 			}
 		}
 	}
-	files := all / 8 // about what the built-in profiles have
-	p.Files, p.Protect = make([]FileRule, 0, files), make([]ProtectRule, 0, protected)
-	b := &builder{policy: p, files: make(map[string]int, files), patterns: make(map[string]int, protected), places: make(map[text]int, texts)}
-	b.texts[keyPass] = make([]NetRule, 0, texts) // nearly all are there
-	return b
+	return ok
+}
+
+// newBuilder makes a builder for a policy of which no layer has said anything.
+func newBuilder(p *Policy) *builder {
+	p.Syscalls = "default"
+	p.Environment.Set = map[string]EnvSet{}
+	return &builder{policy: p}
 }
 
 // homes hides everybody's home: rules of profiles stand on top.
@@ -66,22 +76,13 @@ func (b *builder) file(f FileRule) {
 	key := f.key()
 	// A later rule for the same path stands in place of an import's denyWrite.
 	b.policy.Tighten = slices.DeleteFunc(b.policy.Tighten, func(t FileRule) bool { return t.key() == key })
-	if i, ok := b.files[key]; ok {
-		b.policy.Files[i] = f
-		return
-	}
-	b.files[key] = len(b.policy.Files)
-	b.policy.Files = append(b.policy.Files, f)
+	b.files.put(key, f)
 }
 
-// protect adds a rule after all others, and removes one with the same pattern.
-func (b *builder) protect(r ProtectRule) {
-	p := b.policy
-	if i, ok := b.patterns[r.Pattern]; ok {
-		p.Protect[i].Pattern = gap
-	}
-	b.patterns[r.Pattern] = len(p.Protect)
-	p.Protect = append(p.Protect, r)
+// last adds a rule after all others, and removes one with the same pattern.
+func (b *builder) last(r ProtectRule) {
+	b.protect.remove(r.Pattern)
+	b.protect.put(r.Pattern, r)
 }
 
 // apply merges a layer that may loosen. Its removals go first: a file that empties a list by -* can
@@ -101,6 +102,7 @@ func (b *builder) apply(l *layer) {
 			b.add(e)
 		}
 	}
+	b.policy.Files = b.files.list // by which the next layer is judged
 	b.policy.Tighten = append(b.policy.Tighten, l.atMost...)
 	b.policy.Warnings = append(b.policy.Warnings, l.warnings...)
 }
@@ -112,18 +114,13 @@ func (b *builder) add(e *entry) {
 	case holdsFiles:
 		b.file(e.file())
 	case holdsProtected:
-		b.protect(e.protect())
+		b.last(e.protect())
 	case holdsSeeds:
 		p.Seeds = append(without(p.Seeds, func(s Seed) bool { return s.Path == e.text }), *e.seed)
 	case holdsVariables:
 		p.Environment.Set[e.text] = EnvSet{Value: e.more, Origin: e.origin}
 	case holdsTexts:
-		list, at := &b.texts[e.key], text{e.key, e.text}
-		if _, ok := b.places[at]; !ok {
-			b.places[at] = len(*list)
-			*list = append(*list, NetRule{})
-		}
-		(*list)[b.places[at]] = NetRule{e.text, e.origin} // one that is the same keeps its place and takes the later origin
+		b.texts[e.key].put(e.text, NetRule{e.text, e.origin})
 	case holdsInjected:
 		b.inject(e)
 	case holdsLimit:
@@ -158,11 +155,7 @@ func (b *builder) remove(e *entry) {
 	p := b.policy
 	switch kind := keys[e.key].kind; {
 	case kind == holdsFiles:
-		f := e.file()
-		if i, ok := b.files[f.key()]; ok {
-			p.Files[i].Path = gap
-			delete(b.files, f.key())
-		} else {
+		if f := e.file(); !b.files.remove(f.key()) {
 			b.at(e.origin, "", "null has no effect: no rule for that path is inherited")
 		}
 	case kind == holdsVariables:
@@ -175,33 +168,29 @@ func (b *builder) remove(e *entry) {
 	case kind == holdsInjected:
 		p.Network.Inject = nil
 	case kind == holdsProtected && e.op == opClear:
-		for i := range p.Protect {
-			if r := &p.Protect[i]; r.List() == keys[e.key].name || r.Home && e.key == keyProtectDeny {
-				delete(b.patterns, r.Pattern)
-				r.Pattern = gap
+		for _, r := range slices.Clone(b.protect.list) {
+			if r.List() == keys[e.key].name || r.Home && e.key == keyProtectDeny {
+				b.protect.remove(r.Pattern)
 			}
 		}
 	case e.op == opClear:
-		b.texts[e.key] = nil
-		maps.DeleteFunc(b.places, func(t text, _ int) bool { return t.key == e.key })
+		b.texts[e.key] = rows[NetRule]{}
 	case !b.has(e):
 		b.at(e.origin, "pccrun profile show prints what is inherited", "-%s: no such entry is inherited", e.text)
 	case kind == holdsProtected:
-		p.Protect[b.patterns[e.text]].Pattern = gap
-		delete(b.patterns, e.text)
+		b.protect.remove(e.text)
 	default:
-		b.texts[e.key][b.places[text{e.key, e.text}]].Text = gap
-		delete(b.places, text{e.key, e.text})
+		b.texts[e.key].remove(e.text)
 	}
 }
 
 // has reports whether a list has the entry. What protect.deny and protect.home hold is one list.
 func (b *builder) has(e *entry) bool {
 	if keys[e.key].kind == holdsProtected {
-		i, ok := b.patterns[e.text]
-		return ok && b.policy.Protect[i].Review == (e.key == keyProtectReview)
+		i, ok := b.protect.at[e.text]
+		return ok && b.protect.list[i].Review == (e.key == keyProtectReview)
 	}
-	_, ok := b.places[text{e.key, e.text}]
+	_, ok := b.texts[e.key].at[e.text]
 	return ok
 }
 
@@ -304,15 +293,11 @@ func (b *builder) counts(e *entry) bool {
 		return !looser
 	case holdsProtected:
 		r := e.protect()
-		i, stands := b.patterns[r.Pattern]
-		switch {
-		case !stands:
-			b.protect(r)
-		case r.List() > p.Protect[i].List(): // deny, home, review: each allows more than the one before
+		i, stands := b.protect.at[r.Pattern]
+		if stands && r.List() > b.protect.list[i].List() { // deny, home, review: each allows more than the one before
 			return false
-		default:
-			p.Protect[i] = r
 		}
+		b.protect.put(r.Pattern, r)
 		return true
 	case holdsTexts:
 		if row.untrusted == trustRemovals {
@@ -336,21 +321,14 @@ func (o Origin) short() string { return fmt.Sprintf("line %d: %s", o.Line, o.Key
 
 // fill puts what was merged into the policy.
 func (b *builder) fill() {
-	for i := range b.texts {
-		b.texts[i] = slices.DeleteFunc(b.texts[i], func(r NetRule) bool { return r.Text == gap })
-	}
 	n, e := &b.policy.Network, &b.policy.Environment
-	n.Allow, n.Deny, n.Local, n.Publish = b.texts[keyAllow], b.texts[keyDeny], b.texts[keyLocal], b.texts[keyPublish]
-	n.Sockets = as(b.texts[keySockets], func(r NetRule) PathRule { return PathRule{Path: r.Text, Origin: r.Origin} })
-	b.policy.Use = as(b.texts[keyUse], func(r NetRule) UseRule { return UseRule{r.Text, r.Origin} })
-	e.Pass = as(b.texts[keyPass], func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
-	e.Scrub = as(b.texts[keyScrub], func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
-	b.policy.Files = slices.DeleteFunc(b.policy.Files, func(r FileRule) bool { return r.Path == gap })
-	b.policy.Protect = slices.DeleteFunc(b.policy.Protect, func(r ProtectRule) bool { return r.Pattern == gap })
+	b.policy.Files, b.policy.Protect = b.files.list, b.protect.list
+	n.Allow, n.Deny, n.Local, n.Publish = b.texts[keyAllow].list, b.texts[keyDeny].list, b.texts[keyLocal].list, b.texts[keyPublish].list
+	n.Sockets = as(b.texts[keySockets].list, func(r NetRule) PathRule { return PathRule{Path: r.Text, Origin: r.Origin} })
+	b.policy.Use = as(b.texts[keyUse].list, func(r NetRule) UseRule { return UseRule{r.Text, r.Origin} })
+	e.Pass = as(b.texts[keyPass].list, func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
+	e.Scrub = as(b.texts[keyScrub].list, func(r NetRule) EnvRule { return EnvRule{r.Text, r.Origin} })
 }
-
-// gap marks a removed row until [builder.fill], so that indices stay right: it is no path, pattern or text.
-const gap = "\x00"
 
 // finish checks what only the whole can be checked for, and derives the rest.
 func (b *builder) finish(req Request, dirs state.Dirs) error {

@@ -36,7 +36,7 @@ func TestBuiltinsProtectNothingTwice(t *testing.T) {
 		}
 	}
 	twice := &layer{entries: []entry{{key: keyProtectDeny, text: "x"}, {key: keyProtectReview, text: "x"}}}
-	b := newBuilder(&Policy{}, []*layer{twice})
+	b := newBuilder(&Policy{})
 	b.apply(twice)
 	b.fill()
 	assert.Equal(t, []ProtectRule{{Pattern: "x", Review: true}}, b.policy.Protect)

@@ -12,6 +12,11 @@ type Decision struct {
 	Rule   FileRule
 }
 
+// Text says what decides, and where it is written.
+func (d *Decision) Text() string {
+	return d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
+}
+
 // nothing is the rule that decides where no other does.
 var nothing = FileRule{Path: "/", Access: Hide, Origin: Origin{Source: "default", Key: "no rule shows it"}}
 

@@ -4,14 +4,10 @@ package profiles
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +19,7 @@ import (
 // ThisHost reads what [Resolve] needs to know of this machine and its user.
 func ThisHost() Host {
 	h := Host{UID: os.Getuid(), Environ: os.Environ(), Memory: memory()}
-	users, _ := readFile("/etc/passwd", followLinks)
+	users, _ := ReadFile("/etc/passwd")
 	h.Home, _ = accountAmong(users, h.UID)
 	h.Homes = homesIn(users)
 	// Not os.Getwd, which believes $PWD: the kernel's answer has no links.
@@ -37,7 +33,7 @@ func ThisHost() Host {
 // Account returns the home and the group of a user, "" for one whom the user database does not have.
 // The system's other sources (LDAP) are asked once, where its file does not have him.
 func Account(uid int) (home string, gid int) {
-	users, _ := readFile("/etc/passwd", followLinks)
+	users, _ := ReadFile("/etc/passwd")
 	return accountAmong(users, uid)
 }
 
@@ -113,66 +109,10 @@ func accountOf(text []byte, uid int) (home string, gid int) {
 // errNotDir is what opening a file below something else than a directory says.
 const errNotDir = unix.ENOTDIR
 
-type linkMode bool
-
 const (
-	followLinks linkMode = true
-	noLinks     linkMode = false
+	nonBlocking = unix.O_NONBLOCK
+	noFollowing = unix.O_NOFOLLOW
 )
-
-// readFile is [readUpTo] for a profile and the like.
-func readFile(path string, links linkMode) ([]byte, error) { return readUpTo(path, links, maxFile) }
-
-// readUpTo reads a regular file of at most so many bytes through one
-// descriptor. It never blocks on a FIFO, and never reads a device. It does
-// without os.File, which would set up Go's poller at each launch.
-func readUpTo(path string, links linkMode, most int64) ([]byte, error) {
-	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: path, Err: err} }
-	flags := unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
-	if links == noLinks {
-		flags |= unix.O_NOFOLLOW
-	}
-	var fd int
-	if err := retry(func() (err error) { fd, err = unix.Open(path, flags, 0); return err }); err != nil {
-		if err == unix.ELOOP && links == noLinks {
-			return fail("open", errors.New("a symbolic link, which is not followed"))
-		}
-		return fail("open", err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fail("stat", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fail("read", errors.New("not a regular file"))
-	}
-	// One byte more than it has is enough to see its end; a file that grows
-	// meanwhile, or has no size as those of /proc, takes another round.
-	text := make([]byte, 0, min(st.Size, most)+1)
-	for int64(len(text)) <= most && st.Size <= most {
-		var n int
-		text = slices.Grow(text, 1)
-		if err := retry(func() (err error) { n, err = unix.Read(fd, text[len(text):cap(text)]); return err }); err != nil {
-			return fail("read", err)
-		}
-		if n == 0 {
-			return text, nil
-		}
-		text = text[:len(text)+n]
-	}
-	return fail("read", fmt.Errorf("larger than %d bytes", most))
-}
-
-// retry calls f until no signal interrupts it: Go's own make open(2) on some
-// file systems return EINTR.
-func retry(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
-			return err
-		}
-	}
-}
 
 // gitTop returns the top of the git repository around dir that is the user's
 // own, "" if there is none.
@@ -207,9 +147,4 @@ func ownDir(path string, uid int) bool {
 func everybodys(dir string, uid int) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Mode&unix.S_IWOTH != 0 && (st.Mode&unix.S_ISVTX != 0 || gitTop(dir, uid) != dir)
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

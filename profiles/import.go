@@ -159,7 +159,7 @@ func (r *resolver) importFile(file string, asked bool, read func(*importer, valu
 	if !asked && r.req.Host.Elsewhere {
 		return nil, nil
 	}
-	text, err := readFile(file, followLinks)
+	text, err := ReadFile(file)
 	if !asked && err == nil && !r.asks(path.Dir(file), path.Dir(strings.TrimPrefix(file, r.home)), file) {
 		return nil, nil
 	}

@@ -140,12 +140,12 @@ var keys = [numKeys]key{
 	keyScrub:       {in: "environment", kind: holdsTexts, untrusted: trustAdditions}, // of other tools' settings only
 
 	keyResources: {name: "resources", kind: holdsKeys},
-	keyMemory:    {in: "resources", name: "memory", kind: holdsLimit, untrusted: trustStricter, parse: parseSize, least: 1 << 20, want: "1m", guarantee: ResMemory},
+	keyMemory:    {in: "resources", name: "memory", kind: holdsLimit, untrusted: trustStricter, parse: ParseSize, least: 1 << 20, want: "1m", guarantee: ResMemory},
 	keyCPUs:      {in: "resources", name: "cpus", kind: holdsLimit, untrusted: trustStricter, parse: parseCPUs, least: 10, want: "0.01", guarantee: ResCPU},
 	keyPids:      {in: "resources", name: "pids", kind: holdsLimit, untrusted: trustStricter, parse: parseCount, least: 2, want: "2", guarantee: ResPids}, // pid 1 of the sandbox is one
 	keyFiles:     {in: "resources", name: "files", kind: holdsLimit, untrusted: trustStricter, parse: parseCount, least: 16, want: "16", guarantee: ResFiles},
-	keyFileSize:  {in: "resources", name: "filesize", kind: holdsLimit, untrusted: trustStricter, parse: parseSize, least: 1, want: "1", guarantee: ResFiles},
-	keyDisk:      {in: "resources", name: "disk", kind: holdsLimit, untrusted: trustStricter, parse: parseSize, least: 1 << 20, want: "1m", guarantee: ResDisk},
+	keyFileSize:  {in: "resources", name: "filesize", kind: holdsLimit, untrusted: trustStricter, parse: ParseSize, least: 1, want: "1", guarantee: ResFiles},
+	keyDisk:      {in: "resources", name: "disk", kind: holdsLimit, untrusted: trustStricter, parse: ParseSize, least: 1 << 20, want: "1m", guarantee: ResDisk},
 	keyTimeout:   {in: "resources", name: "timeout", kind: holdsLimit, untrusted: trustStricter, parse: parseTimeout, least: int64(time.Millisecond), want: "1ms", guarantee: ResTime},
 
 	keyUse: {name: "use", kind: holdsTexts, untrusted: trustRemovals, check: checkUse},

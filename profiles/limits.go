@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// parseSize reads a number of bytes: digits, perhaps a fraction, and k, m, g
+// ParseSize reads a number of bytes: digits, perhaps a fraction, and k, m, g
 // or t for a power of 1024.
-func parseSize(s string) (int64, error) {
+func ParseSize(s string) (int64, error) {
 	digits, unit := s, 1.0
 	if s != "" {
 		if n := strings.IndexByte("kmgt", s[len(s)-1]|0x20); n >= 0 {

@@ -3,6 +3,9 @@ package profiles
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -196,3 +199,45 @@ func (s *scope) protectPattern(text string) (string, error) {
 // ReadFile reads a file that a policy names, as profiles themselves are read: a
 // regular one of no more than 1 MiB, through links.
 func ReadFile(path string) ([]byte, error) { return readFile(path, followLinks) }
+
+type linkMode bool
+
+const (
+	followLinks linkMode = true
+	noLinks     linkMode = false
+)
+
+// readFile reads a regular file of at most [maxFile] bytes through one descriptor. It never blocks on a FIFO, and never
+// reads a device.
+func readFile(path string, links linkMode) ([]byte, error) {
+	fail := func(format string, args ...any) ([]byte, error) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf(format, args...)}
+	}
+	flags := os.O_RDONLY | nonBlocking
+	if links == noLinks {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fail("a symbolic link, which is not followed")
+		}
+		flags |= noFollowing // one that has come since is an error
+	}
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return fail("not a regular file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		return fail("larger than %d bytes", maxFile)
+	}
+	return text, err
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

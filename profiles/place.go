@@ -77,7 +77,7 @@ func SizeOf(text string) (s Size, err error) {
 			s.CPUs = float64(n) / 1000
 			continue
 		}
-		n, err := parseSize(part)
+		n, err := ParseSize(part)
 		if err != nil || n < 1<<20 || s.MemoryMB != 0 {
 			return Size{}, wrong
 		}

@@ -124,7 +124,7 @@ func Resolve(req Request) (*Policy, error) {
 			r.policy.Layers = append(r.policy.Layers, l.source)
 		}
 	}
-	b := newBuilder(r.policy, layers)
+	b := newBuilder(r.policy)
 	b.homes()
 	var tightening []*layer
 	for _, l := range layers {

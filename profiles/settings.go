@@ -101,7 +101,7 @@ func ReadSettings(req Request) (s Settings, err error) {
 		return s, nil
 	}
 	file := r.configDir + "/" + SettingsFile
-	text, err := readFile(file, followLinks)
+	text, err := ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/state"
 )
 
 // maxFile bounds a file that is read or written by us.
@@ -87,7 +89,7 @@ func (h *Home) aside(at int, name, whole string) error {
 	if len(to) > 200 {
 		to = to[:200]
 	}
-	err := h.removeAside(to)
+	err := state.RemoveAll(h.root, asideName+"/"+to)
 	if err == nil {
 		err = renameNew(at, name, h.asideFD, to)
 	}
@@ -97,8 +99,8 @@ func (h *Home) aside(at int, name, whole string) error {
 	return err
 }
 
-// read returns the content of a regular file with a single name; nil for anything else.
-func (h *Home) read(name string) []byte {
+// Read returns the content of a regular file of the home with a single name; nil for anything else.
+func (h *Home) Read(name string) []byte {
 	fd, err := open(h.fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil
@@ -128,8 +130,8 @@ func content(f *os.File) ([]byte, error) {
 	return text, err
 }
 
-// write replaces a file, or makes it. What else has the name is moved aside.
-func (h *Home) write(name string, text []byte) error {
+// Write replaces a file of the home, or makes it. What else has the name is moved aside.
+func (h *Home) Write(name string, text []byte) error {
 	dir, err := h.dir(path.Dir(name))
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (h *Home) gits() (g gits, err error) {
 
 // keepGitConfig takes what the last run has set out of the home.
 func (h *Home) keepGitConfig() error {
-	text := h.read(userGit)
+	text := h.Read(userGit)
 	if text == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (h *Home) keepGitConfig() error {
 
 // GitConfig gives a run the user's configuration, "" where he has none. That of a run which goes on already stays.
 func (h *Home) GitConfig(shown string) error {
-	if h.read(userGit) != nil {
+	if h.Read(userGit) != nil {
 		return nil
 	}
 	g, err := h.gits()
@@ -80,7 +80,7 @@ func (h *Home) GitConfig(shown string) error {
 		g = gits{Shown: shown, Now: shown}
 	}
 	if err = save(h.root, gitsName, g); err == nil && g.Now != "" {
-		err = h.write(userGit, []byte(g.Now))
+		err = h.Write(userGit, []byte(g.Now))
 	}
 	return err
 }

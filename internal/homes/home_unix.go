@@ -391,10 +391,6 @@ func (h *Home) Shown(dir string) (names []string) {
 	return names
 }
 
-func (h *Home) removeAside(name string) error {
-	return state.RemoveAll(h.root, asideName+"/"+name)
-}
-
 func readRecord(root *os.Root) (r Record, err error) {
 	if err = load(root, recordName, &r); err == nil && !strings.HasPrefix(r.Workspace.Path, "/") {
 		err = errors.New("no path")

@@ -89,12 +89,6 @@ func OpenAlone(stateDir, key string) (*Home, error) {
 	return h, nil
 }
 
-// Read returns what a file of the home holds, nil where there is none that counts.
-func (h *Home) Read(name string) []byte { return h.read(name) }
-
-// Write replaces a file of the home.
-func (h *Home) Write(name string, text []byte) error { return h.write(name, text) }
-
 // Copied reports whether the refresh token of a log-in is the one that was copied into the home
 // by the name, and whether one was.
 func (h *Home) Copied(name string, t Tokens) (is, any bool) {

@@ -106,7 +106,7 @@ func (h *Home) copy(p *profiles.Policy, s *profiles.Seed, name string, text []by
 		if !there { // what the host has no more stays inside
 			return nil
 		}
-		return h.write(name, text)
+		return h.Write(name, text)
 	}
 	object, notes, err := picked(s, text, p.Workspace)
 	if err != nil {
@@ -114,7 +114,7 @@ func (h *Home) copy(p *profiles.Policy, s *profiles.Seed, name string, text []by
 		object = map[string]any{}
 	}
 	h.Notes = append(h.Notes, notes...)
-	into, err := parse(s.Path, h.read(name))
+	into, err := parse(s.Path, h.Read(name))
 	if err != nil { // nobody could use it
 		into = map[string]any{}
 	}
@@ -132,7 +132,7 @@ func (h *Home) copy(p *profiles.Policy, s *profiles.Seed, name string, text []by
 	if len(into) == 0 || bytes.Equal(before, after) {
 		return nil
 	}
-	return h.write(name, after)
+	return h.Write(name, after)
 }
 
 // Files returns what a home would begin with, by path: for one that is gone at exit.

@@ -237,25 +237,13 @@ func (f *links) git() bool {
 
 // linksIn returns the names of a directory that are links, no more than limit.
 func linksIn(dir string, limit int) (names []string) {
-	for _, e := range entriesOf(dir) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
 		if e.Type()&os.ModeSymlink != 0 && len(names) < limit {
 			names = append(names, e.Name())
 		}
 	}
 	return names
-}
-
-// entriesOf returns what stands in a directory, nothing of one that cannot be read.
-// (os.Open would ask the kernel to poll it, which a launch has no use for else.)
-func entriesOf(dir string) []os.DirEntry {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	d := os.NewFile(uintptr(fd), dir)
-	defer d.Close()
-	entries, _ := d.ReadDir(-1)
-	return entries
 }
 
 // dotfiles protects files of the workspace to which protected names of the home lead: in a repository of dotfiles they
@@ -274,7 +262,8 @@ func (f *links) dotfiles() {
 		return
 	}
 	home := f.policy.Home
-	for _, e := range entriesOf(home) {
+	entries, _ := os.ReadDir(home)
+	for _, e := range entries {
 		r, path := names[e.Name()], home+"/"+e.Name()
 		if git := names[".gitconfig"]; e.Name() == ".config" && git != nil {
 			f.leadIn(git, path+"/git/config")

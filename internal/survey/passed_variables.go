@@ -150,14 +150,20 @@ func isCertificates(text []byte) bool {
 // nodeAt says what stands at a path, itself.
 func nodeAt(path string) Node {
 	info, err := os.Lstat(path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Absent
-	case info.Mode().IsRegular():
+	}
+	return NodeOfType(info.Mode())
+}
+
+// NodeOfType returns what a mode of package fs is of.
+func NodeOfType(mode fs.FileMode) Node {
+	switch mode.Type() {
+	case 0:
 		return File
-	case info.IsDir():
+	case fs.ModeDir:
 		return Directory
-	case info.Mode()&fs.ModeSymlink != 0:
+	case fs.ModeSymlink:
 		return Link
 	}
 	return Special

@@ -139,9 +139,6 @@ func (p *Program) StepName(i int32) string {
 	return p.steps[i]
 }
 
-// Len returns the number of operations.
-func (p *Program) Len() int { return p.ops }
-
 // bytes returns n zeroed bytes that the copy sees too.
 func (p *Program) bytes(n int) []byte {
 	n = (n + 7) &^ 7

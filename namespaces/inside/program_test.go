@@ -98,10 +98,10 @@ func TestArguments(t *testing.T) {
 	filter := p.Filter(make([]byte, 24))
 	require.EqualValues(t, 3, *(*uint16)(at(filter)), "instructions of eight bytes")
 	require.Equal(t, Arg{value: ^uintptr(0)}, Int(-1))
-	require.Zero(t, p.Len())
+	require.Zero(t, p.ops)
 	p.Step("one")
 	p.Call(unix.SYS_GETPID)
-	require.Equal(t, 1, p.Len())
+	require.Equal(t, 1, p.ops)
 	require.Equal(t, "one", p.StepName(0))
 	for _, i := range []int32{-1, 1} {
 		require.Contains(t, p.StepName(i), "BUG")
@@ -120,7 +120,7 @@ func TestAwaitAndRepeat(t *testing.T) {
 	first := p.Get(unix.SYS_GETPID)
 	p.Repeat(mark)
 	require.NoError(t, p.Go(launcher, Supervision{Deadline: 1, Grace: 2, Signals: 3, Terminal: 4, Namespace: true}))
-	require.Equal(t, Message{Kind: Go, A: int32(p.Len())}, peek(t, control))
+	require.Equal(t, Message{Kind: Go, A: int32(p.ops)}, peek(t, control))
 	end := Message{Kind: Go, A: int32(mark.ops)} // the second time it ends right there
 	require.NoError(t, unix.Sendto(launcher, end.bytes(), 0, nil))
 

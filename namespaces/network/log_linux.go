@@ -33,8 +33,6 @@ const (
 	logConfig   = 1  // NFULNL_MSG_CONFIG
 	cfgCommand  = 1  // NFULA_CFG_CMD
 	cfgMode     = 2  // NFULA_CFG_MODE
-	cfgBuffer   = 3  // NFULA_CFG_NLBUFSIZ
-	cfgTimeout  = 4  // NFULA_CFG_TIMEOUT
 	cfgQueue    = 5  // NFULA_CFG_QTHRESH
 	commandBind = 1  // NFULNL_CFG_CMD_BIND
 	copyPacket  = 2  // NFULNL_COPY_PACKET

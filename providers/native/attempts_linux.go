@@ -238,7 +238,6 @@ func (r *Planned) attempt(path string) Attempt {
 		}
 	}
 	d := r.Policy.Decide(path)
-	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
 		if m := r.Plan.At(path); m.Why == survey.FIFOHidden {
 			return Attempt{Guarantee: profiles.FSSpecial, Path: path, Rule: m.Why, Hint: r.Policy.WriteFlag(path)}
@@ -250,5 +249,5 @@ func (r *Planned) attempt(path string) Attempt {
 		}
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it contains protected files"}
 	}
-	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: r.Policy.WriteFlag(path)}
+	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: d.Text(), Hint: r.Policy.WriteFlag(path)}
 }

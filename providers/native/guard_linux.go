@@ -32,6 +32,20 @@ func (s *Started) Configs(session string) *workspace.PrivateConfigs {
 	return &workspace.PrivateConfigs{Session: session, List: s.box.Configs(true), At: s.run.Plan.OpenConfig, Shown: shown}
 }
 
+// Refused returns what [Started.changedCopies] has found.
+func (s *Started) Refused() []workspace.Refusal { return s.pinned }
+
+// changedCopies returns the configurations of which the command has changed a copy that nothing
+// comes back of. It is for when nothing of the command runs any more, and to be called once.
+func (s *Started) changedCopies() (list []workspace.Refusal) {
+	for _, c := range s.box.Configs(false) {
+		if c.Changed() {
+			list = append(list, workspace.Refusal{Path: c.Path, Why: ".git/config"})
+		}
+	}
+	return list
+}
+
 // stage plans a staging directory, by which a directory that the command makes under a protected name goes on working
 // inside; nil where none can be had, and such a directory is moved away.
 func (r *Run) stage(stateDir string) *namespaces.Staging {

@@ -151,7 +151,7 @@ func (r *Run) hiddenAt(word string) (h events.Hidden) {
 		if dir := filepath.Dir(path); os.IsNotExist(err) && strings.Contains(word, "/") && d.Access != profiles.Hide && !r.visible(dir) && !survey.Secret(r.Policy.Home, path) {
 			if in, err := os.Stat(dir); err == nil && in.IsDir() {
 				touch := shell.Quote(path)
-				return events.Hidden{What: "write " + path, Rule: d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")", Hint: "touch " + touch + " and --write " + touch}
+				return events.Hidden{What: "write " + path, Rule: d.Text(), Hint: "touch " + touch + " and --write " + touch}
 			}
 		}
 		unknown := r.Plan.Identity.Root && errors.Is(err, fs.ErrPermission) // root's rights are gone by now
@@ -167,7 +167,7 @@ func (r *Run) hiddenAt(word string) (h events.Hidden) {
 			name = from // where the user is
 		}
 	}
-	h = events.Hidden{What: "read " + path, Rule: d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")", Hint: "--read " + shell.Quote(name)}
+	h = events.Hidden{What: "read " + path, Rule: d.Text(), Hint: "--read " + shell.Quote(name)}
 	switch {
 	case m.Why == survey.SocketHidden && covered:
 		return events.Hidden{What: "connect " + path, Rule: m.Why, Hint: "--socket " + shell.Quote(path)}

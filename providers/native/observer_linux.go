@@ -86,13 +86,11 @@ func secretHint(path, home string) string {
 // end reports what is known when the run is over: which secrets of the home were looked for.
 func (t *reporter) end(end *End) {
 	for _, path := range end.Looked {
-		rule, flags := t.policy.Decide(path).Rule, secretHint(path, t.policy.Home)
+		rule, flags := t.policy.Decide(path), secretHint(path, t.policy.Home)
 		if t.signs.Flags != "" && path == t.policy.Home+"/"+t.signs.Dir {
 			flags = t.signs.Flags
 		}
-		t.o.Denial(events.Denial{
-			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: flags,
-		})
+		t.o.Denial(events.Denial{Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Text(), Hint: flags})
 	}
 	if n := t.full.Load(); n > 0 {
 		t.o.Warning(events.Warning{Text: fmt.Sprintf("%s (%d times)", crowded, n), Hint: crowdedHint})

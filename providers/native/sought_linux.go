@@ -71,7 +71,7 @@ func (r *Run) soughtDenials() (list []events.Denial) {
 			continue
 		}
 		rule := r.Policy.Decide(s.path)
-		d.Rule = rule.Access.String() + " " + rule.Rule.Text() + " (" + rule.Rule.Origin.String() + ")"
+		d.Rule = rule.Text()
 		switch end, err := filepath.EvalSymlinks(path); {
 		case rule.Access == profiles.Hide && rule.Rule.Origin.Source == "flag": // no other flag overrides it
 		case r.holdsSecrets(path) || err == nil && r.holdsSecrets(end):

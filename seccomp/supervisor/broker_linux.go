@@ -380,10 +380,7 @@ func (d *Broker) outcome(c *Call, do func() error) Answer {
 	if err == nil {
 		return Answer{kind: succeeds}
 	}
-	if errno, ok := err.(unix.Errno); ok {
-		return Answer{kind: fails, errno: errno}
-	}
-	return Answer{kind: fails, errno: unix.EIO}
+	return failed(err)
 }
 
 // takeUmask sets this thread's umask to the process's. Before the first umask(2) that is the one of the

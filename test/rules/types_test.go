@@ -27,13 +27,13 @@ type size struct{ methods, fields int }
 // tooLarge are the types that are larger, and by how much. A count may be lowered, and a row removed. None is raised, and
 // none is added: divide the type.
 var tooLarge = map[string]size{
-	"internal/homes.Home":       {37, 0},
+	"internal/homes.Home":       {34, 0},
 	"internal/survey.finder":    {58, 0},
 	"internal/survey.links":     {32, 0},
 	"namespaces.Plan":           {52, 0},
 	"namespaces.Sandbox":        {34, 35},
-	"namespaces.compiler":       {96, 0},
-	"namespaces/inside.Program": {35, 0},
+	"namespaces.compiler":       {95, 0},
+	"namespaces/inside.Program": {34, 0},
 	"netproxy.Proxy":            {41, 0},
 	"netproxy.client":           {62, 0},
 	"profiles.Policy":           {37, 32},
