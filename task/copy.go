@@ -147,7 +147,8 @@ func copyFile(to *os.Root, from int, name string, most int64) (int64, error) {
 	if err != nil {
 		return 0, errors.New("it cannot be read, or a link leads there")
 	}
-	defer unix.Close(fd)
+	source := os.NewFile(uintptr(fd), name)
+	defer source.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
@@ -168,7 +169,7 @@ func copyFile(to *os.Root, from int, name string, most int64) (int64, error) {
 		return 0, err
 	}
 	defer file.Close()
-	n, err := io.Copy(file, io.LimitReader(beneath.Reader(fd), st.Size))
+	n, err := io.Copy(file, io.LimitReader(source, st.Size))
 	return n, errors.Join(err, file.Close())
 }
 

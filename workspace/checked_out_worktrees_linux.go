@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bytes"
-	"io"
 	"path"
 	"strings"
 
@@ -110,12 +109,12 @@ func (c *comparison) same(rel, stood string, depth int) bool {
 		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxComparedSize || c.changed(&b) {
 			return false
 		}
-		text, err := read(now, b.Size)
-		if err != nil || text == nil {
+		text, err := beneath.ReadOpen(now, b.Size) // nothing longer begins with that
+		if err != nil {
 			return false
 		}
-		whole, err := read(was, b.Size)
-		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!c.during.last || len(text) == len(whole))
+		whole, err := beneath.ReadOpen(was, b.Size)
+		return err == nil && bytes.HasPrefix(whole, text) && (!c.during.last || len(text) == len(whole))
 	}
 	return false
 }
@@ -133,14 +132,4 @@ func (c *comparison) sameLink(rel, stood string, depth int) bool {
 	}
 	end := path.Join(path.Dir(stood), now)
 	return end != "." && end != ".." && !strings.HasPrefix(end, "../") && c.same(strings.TrimSuffix(rel, stood)+end, end, depth+1)
-}
-
-// read reads a file that stays open, of a size at the most.
-func read(fd int, size int64) ([]byte, error) {
-	b := make([]byte, size+1)
-	n, err := beneath.Reader(fd).ReadAt(b, 0)
-	if err == io.EOF {
-		return b[:n], nil
-	}
-	return nil, err // nil where it is longer: nothing begins with that
 }

@@ -152,7 +152,7 @@ func TestConfigsUnlocked(t *testing.T) {
 	c.sh(`test "$(git config user.name)" = y`)
 }
 
-// What could not be written to the host's file, as on a full disk, is reported as a whole.
+// What could not be written to the host's file, since another has its place by then, is reported as a whole.
 func TestConfigsThatCannotBeWritten(t *testing.T) {
 	c := newCopied(t)
 	config, away := c.path(".git/config"), c.path("away")
@@ -161,7 +161,7 @@ func TestConfigsThatCannotBeWritten(t *testing.T) {
 		return true
 	}
 	c.git("user.name", "x", "remote.x.url", "./there")
-	require.Contains(t, strings.Join(c.settings(), "\n"), "setting : write the host's file: "+unix.ENOENT.Error())
+	require.Contains(t, strings.Join(c.settings(), "\n"), "setting : "+gitconfig.ErrReplaced.Error())
 	require.NoError(t, os.Rename(away, config))
 	require.NotContains(t, c.host(), "name = x\n")
 }

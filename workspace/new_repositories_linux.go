@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -193,10 +192,10 @@ func (g *Guard) linkedSince(path string) bool {
 	return g.stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK && g.touched(&st)
 }
 
-// config takes the settings that drop names out of a configuration: the file is
-// quarantined as it was, and what is left of it takes its place.
+// config takes the settings that drop names out of a configuration. The whole of it goes into the stash with what is left,
+// so that it is known again; what is left is written into the file as it stands, so that at no moment there is none.
 func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
-	n, st, ok := i.view.node(path)
+	n, _, ok := i.view.node(path)
 	if !ok {
 		return
 	}
@@ -210,83 +209,43 @@ func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	defer unix.Close(dir)
-	defer allowWrites(dir)()
-	for range exchanges {
-		var then, now unix.Stat_t
-		_ = beneath.Stat(dir, name, &then)
-		b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
-		if beneath.Gone(err) {
-			return
-		}
-		left, dropped, ok := []byte(nil), []string(nil), false
-		if err == nil {
-			left, dropped, ok = gitconfig.Strip(b, drop)
-		}
-		if !ok && beneath.Stat(dir, name, &now) == nil && (now.Ino != then.Ino || now.Ctim != then.Ctim || now.Size != then.Size) {
-			continue // a merge was writing it
-		}
-		if !ok {
-			i.quarantine(path, "a configuration that git cannot read")
-			return
-		}
-		if len(dropped) == 0 {
-			return
-		}
-		slices.Sort(dropped)
-		c := Finding{Kind: Inert, Path: path, Why: strings.Join(slices.Compact(dropped), " ")}
-		if i.replace(dir, name, c, b, left, &st) {
-			return
+	why := "a configuration that git cannot read"
+	for range rereads {
+		err = gitconfig.Rewrite(dir, name, func(now []byte) ([]byte, error) {
+			left, dropped, ok := gitconfig.Strip(now, drop)
+			if !ok {
+				return nil, gitconfig.ErrSyntax
+			}
+			if len(dropped) == 0 {
+				return now, nil
+			}
+			slices.Sort(dropped)
+			why = strings.Join(slices.Compact(dropped), " ")
+			c := i.guard.stash.Pair(Finding{Kind: Inert, Path: path, Why: why, What: n.Kind.String(), Mode: unix.S_IFREG | 0o600}, now, left)
+			if c.Stash == "" {
+				return nil, errNotKept
+			}
+			i.guard.report(c)
+			return left, nil
+		})
+		if err != gitconfig.ErrSyntax && err != gitconfig.ErrReplaced { // else another run's merge, or git, may be writing it
+			break
 		}
 	}
-	// Somebody writes it as fast as we read it.
-	i.quarantine(path, "a configuration that kept changing")
+	if err == nil {
+		return
+	}
+	i.quarantine(path, why)
+	if err != gitconfig.ErrSyntax && err != gitconfig.ErrReplaced && err != errNotKept {
+		i.fail(path, err)
+	}
 }
 
-// exchanges is how often a configuration is read again that has changed by the
-// time that it is to be replaced.
-const exchanges = 4
+// errNotKept is for settings that the stash has no room for: the file goes as a whole.
+var errNotKept = errors.New("the stash is full")
 
-// replace puts what is left of a configuration in its place, so that at no
-// moment there is none, and the whole into the stash, with what was left, so that
-// it is known again. It is false if another file stood there by then.
-func (i *gitCheck) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
-	// What a launcher leaves there that is killed now, the next quarantines.
-	temp := quarantine.Moving + name + "-" + strconv.Itoa(os.Getpid())
-	if err := quarantine.WriteNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
-		// A full disk: git does without the file.
-		_ = unix.Unlinkat(dir, temp, 0)
-		i.quarantine(c.Path, c.Why)
-		i.fail(c.Path, err)
-		return true
-	}
-	if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
-		_ = unix.Unlinkat(dir, temp, 0)
-		if err != unix.EINVAL {
-			return false
-		}
-		if _, ok := i.quarantine(c.Path, c.Why); ok { // a file system that cannot exchange
-			i.fail(c.Path, quarantine.WriteNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
-		}
-		return true
-	}
-	if now, err := beneath.ReadOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
-		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
-			_ = unix.Unlinkat(dir, temp, 0) // a file, whatever somebody puts there: nothing else is removed
-		}
-		return false
-	}
-	g := i.guard
-	c, err := g.stash.Take(dir, temp, c)
-	if err != nil {
-		i.fail(c.Path, err)
-		return true
-	}
-	if c.Stash != "" {
-		i.fail(c.Path, g.stash.Left(c, left))
-	}
-	g.report(c)
-	return true
-}
+// rereads is how often a configuration is read that git could not read.
+const rereads = 4
 
 // allowWrites lets the launcher write in a directory of its own user's, as the command could, until the returned function
 // is called.

@@ -37,7 +37,7 @@ func MakeDirs(root string, names []string) (held MadeDirs) {
 			case err != nil:
 				unix.Close(fd)
 				return
-			case standsAs(fd, dir, name):
+			case beneath.StandsAs(fd, dir, name):
 				held = append(held, fd)
 				return
 			}
@@ -79,16 +79,10 @@ func RemoveMade(root string, all []string) {
 		}
 		defer unix.Close(fd)
 		_, err = unix.Fgetxattr(fd, madeMark, nil)
-		if err == nil && beneath.Empty(fd) == nil && unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil && standsAs(fd, dir, name) {
+		if err == nil && beneath.Empty(fd) == nil && unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil && beneath.StandsAs(fd, dir, name) {
 			_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) // which fails where something came meanwhile
 		}
 	})
-}
-
-// standsAs reports whether what was opened still stands under its name.
-func standsAs(fd, dir int, name string) bool {
-	var opened, named unix.Stat_t
-	return unix.Fstat(fd, &opened) == nil && beneath.Stat(dir, name, &named) == nil && opened.Dev == named.Dev && opened.Ino == named.Ino
 }
 
 // eachParent opens the directory of each path, through no link, and passes the last name on.

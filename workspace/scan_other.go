@@ -2,15 +2,5 @@
 
 package workspace
 
-import (
-	"errors"
-	"fmt"
-)
-
-// Scan is not available on this system.
-func Scan(q Query) (*Found, error) {
-	return nil, fmt.Errorf("scan workspace %s: %w", q.Root, errors.ErrUnsupported)
-}
-
-// guardInput is what a scan leaves for a look after the run.
+// guardInput is what a scan leaves for a look after the run: scans are made on Linux.
 type guardInput struct{}

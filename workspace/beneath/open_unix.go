@@ -5,7 +5,6 @@ package beneath
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -52,7 +51,7 @@ func OpenOwnDir(dir int, name string) (int, error) {
 // OpenOwn opens a file of the user's own for reading, whatever its mode.
 func OpenOwn(dir int, name string) (int, error) {
 	fd, err := Open(dir, name, unix.O_RDONLY)
-	if err == unix.EACCES && allow(dir, name, 0o400) == nil {
+	if err == unix.EACCES && Allow(dir, name, 0o400) == nil {
 		fd, err = Open(dir, name, unix.O_RDONLY)
 	}
 	return fd, err
@@ -86,6 +85,12 @@ func ReadIn(dir int, rel string, limit int64) ([]byte, error) {
 	return ReadFile(fd, limit)
 }
 
+// StandsAs reports whether what was opened still stands under its name.
+func StandsAs(fd, dir int, name string) bool {
+	var opened, named unix.Stat_t
+	return unix.Fstat(fd, &opened) == nil && Stat(dir, name, &named) == nil && opened.Dev == named.Dev && opened.Ino == named.Ino
+}
+
 // ReadLink returns what the link at a name in a directory says.
 func ReadLink(dir int, name string) (string, error) {
 	text := make([]byte, unix.PathMax)
@@ -99,6 +104,11 @@ var ErrNotRegular = errors.New("not a regular file")
 // ReadFile reads a regular file of at most limit bytes through fd, and closes it.
 func ReadFile(fd int, limit int64) ([]byte, error) {
 	defer unix.Close(fd)
+	return ReadOpen(fd, limit)
+}
+
+// ReadOpen reads a regular file of at most limit bytes from its beginning, and leaves it open.
+func ReadOpen(fd int, limit int64) ([]byte, error) {
 	for range grows {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
@@ -112,14 +122,13 @@ func ReadFile(fd int, limit int64) ([]byte, error) {
 		}
 		// One byte more than it should have tells whether it grew meanwhile.
 		buf := make([]byte, st.Size+1)
-		n, err := io.ReadFull(io.NewSectionReader(Reader(fd), 0, st.Size+1), buf)
-		if err == nil {
-			continue
-		}
-		if err != io.EOF && err != io.ErrUnexpectedEOF {
+		n, err := pread(fd, buf)
+		if err != nil {
 			return nil, err
 		}
-		return buf[:n], nil
+		if n < len(buf) {
+			return buf[:n], nil
+		}
 	}
 	return nil, fmt.Errorf("grew while it was read: %w", ErrTooMuch)
 }
@@ -127,35 +136,15 @@ func ReadFile(fd int, limit int64) ([]byte, error) {
 // grows is how often a file is read that grows meanwhile.
 const grows = 8
 
-// Reader reads from a descriptor without the runtime's poller.
-type Reader int
-
-func (fd Reader) Read(b []byte) (int, error) {
-	for {
-		n, err := unix.Read(int(fd), b)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return 0, err
-		case n == 0 && len(b) > 0:
-			return 0, io.EOF
-		}
-		return n, nil
-	}
-}
-
-// ReadAt is that of [io.ReaderAt].
-func (fd Reader) ReadAt(b []byte, at int64) (n int, err error) {
+// pread fills a buffer from the beginning of a file, without the runtime's poller; fewer bytes are all that there is.
+func pread(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
-		m, err := unix.Pread(int(fd), b[n:], at+int64(n))
+		m, err := unix.Pread(fd, b[n:], int64(n))
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err != nil:
+		case err != nil || m == 0:
 			return n, err
-		case m == 0:
-			return n, io.EOF
 		}
 		n += m
 	}

@@ -48,11 +48,11 @@ func Unlock(dir int, name string) error {
 	case name == "":
 		return unix.Fchmod(dir, uint32(st.Mode)&0o7777|0o700)
 	}
-	return allow(dir, name, 0o700)
+	return Allow(dir, name, 0o700)
 }
 
-// allow adds bits to the mode of a file or directory.
-func allow(dir int, name string, bits uint32) error {
+// Allow adds bits to the mode of a file or directory.
+func Allow(dir int, name string, bits uint32) error {
 	var st unix.Stat_t
 	if err := Stat(dir, name, &st); err != nil {
 		return err

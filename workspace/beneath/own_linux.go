@@ -34,8 +34,8 @@ func ChmodPath(fd int, bits uint32) error {
 	return unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|bits, 0)
 }
 
-// allow adds bits to the mode of a file.
-func allow(dir int, name string, bits uint32) error {
+// Allow adds bits to the mode of a file.
+func Allow(dir int, name string, bits uint32) error {
 	fd, err := Open(dir, name, unix.O_PATH)
 	if err != nil {
 		return err

@@ -146,16 +146,14 @@ func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
 
 // finish brings an apply that was killed to its end: it takes back what was
 // not decided yet, and completes what was.
-func (u *Upper) finish() error {
-	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
-}
+func (u *Upper) finish() error { return u.recover((*applying).commit) }
 
 // TakeBack takes an apply that was killed back, unless it had come to its end.
 func (u *Upper) TakeBack() error {
-	return u.recover(&applying{upper: u}, func(a *applying) error { return a.takeBack(nil) })
+	return u.recover(func(a *applying) error { return a.takeBack(nil) })
 }
 
-func (u *Upper) recover(a *applying, decided func(*applying) error) error {
+func (u *Upper) recover(decided func(*applying) error) error {
 	text, err := store.ReadFile(u.dir, journalName, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -167,11 +165,8 @@ func (u *Upper) recover(a *applying, decided func(*applying) error) error {
 	if err != nil {
 		return err
 	}
-	a.journal = *j
-	switch j.Phase {
-	case staging:
-		return a.forget()
-	case committing:
+	a := &applying{upper: u, journal: *j}
+	if j.Phase == committing {
 		return decided(a)
 	}
 	return a.forget()

@@ -115,21 +115,17 @@ func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
 var errReplaced = errors.New("it is not the directory that the run saw")
 
 // Stands reports whether a session keeps something of its overlays.
-func Stands(session *os.Root) bool {
-	_, err := session.Lstat(path.Join(UpperName, recordName))
-	return err == nil
-}
+func Stands(session *os.Root) bool { return has(session, path.Join(UpperName, recordName)) }
 
 // Interrupted reports whether an apply of what a session keeps was killed before
 // it was through.
-func Interrupted(session *os.Root) bool {
-	_, err := session.Lstat(path.Join(UpperName, journalName))
-	return err == nil
-}
+func Interrupted(session *os.Root) bool { return has(session, path.Join(UpperName, journalName)) }
 
 // Interrupted reports whether an apply was killed before it was through.
-func (u *Upper) Interrupted() bool {
-	_, err := u.dir.Lstat(journalName)
+func (u *Upper) Interrupted() bool { return has(u.dir, journalName) }
+
+func has(dir *os.Root, name string) bool {
+	_, err := dir.Lstat(name)
 	return err == nil
 }
 

@@ -16,7 +16,7 @@ import (
 // The reasons why nothing is taken over that are not the copy's.
 var (
 	ErrLocked   = errors.New("the host's file is locked (config.lock)")
-	ErrReplaced = errors.New("the host's file is not a regular file any more")
+	ErrReplaced = errors.New("the host's file was replaced, or is not a regular file any more")
 )
 
 // LockText is what stands in a lock of ours: one that is left of a launcher that was killed is known by it.
@@ -54,10 +54,19 @@ func Lock(dir int, name, text string, patience time.Duration) (unlock func(), er
 	}
 }
 
-// Rewrite changes a file in place, by one write. The caller has its lock.
+// Rewrite changes a file of the user's own in place, by one write, whatever its mode, which stays. Who shares the file with
+// git has its lock.
 func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) error {
-	now, err := beneath.ReadIn(dir, name, vcs.MaxConfig)
+	fd, err := openOwn(dir, name)
 	if beneath.Gone(err) {
+		return ErrReplaced
+	}
+	var now []byte
+	if err == nil {
+		defer unix.Close(fd)
+		now, err = beneath.ReadOpen(fd, vcs.MaxConfig)
+	}
+	if errors.Is(err, beneath.ErrNotRegular) {
 		return ErrReplaced
 	}
 	if err != nil {
@@ -67,49 +76,26 @@ func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) erro
 	if err != nil || bytes.Equal(text, now) {
 		return err
 	}
-	fd, err := openToWrite(dir, name)
-	if err == nil {
-		defer unix.Close(fd)
-		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-			err = ErrReplaced
-		}
+	if !beneath.StandsAs(fd, dir, name) {
+		return ErrReplaced
 	}
-	if err == nil {
-		err = overwrite(fd, now, text)
-	}
-	if err != nil {
+	if err = overwrite(fd, now, text); err != nil {
 		return fmt.Errorf("write the host's file: %w", err)
 	}
 	return nil
 }
 
-// openToWrite opens a file of the user's own, whatever its mode, which stays.
-func openToWrite(dir int, name string) (int, error) {
-	fd, err := beneath.Open(dir, name, unix.O_WRONLY)
-	if err != unix.EACCES {
+// openOwn opens a file of the user's own to be read and written.
+func openOwn(dir int, name string) (int, error) {
+	fd, err := beneath.Open(dir, name, unix.O_RDWR)
+	var st unix.Stat_t
+	if err != unix.EACCES || beneath.Stat(dir, name, &st) != nil || beneath.Allow(dir, name, 0o600) != nil {
 		return fd, err
 	}
-	path, err := beneath.Open(dir, name, unix.O_PATH)
-	if err != nil {
-		return -1, err
+	if fd, err = beneath.Open(dir, name, unix.O_RDWR); err == nil {
+		_ = unix.Fchmod(fd, st.Mode&0o7777)
 	}
-	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
-		return -1, err
-	}
-	if err := beneath.ChmodPath(path, 0o200); err != nil {
-		return -1, unix.EACCES
-	}
-	if fd, err = beneath.Open(dir, name, unix.O_WRONLY); err != nil {
-		return -1, err
-	}
-	if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	return fd, err
 }
 
 // overwrite puts a text in the place of another, by one write that never makes the file

@@ -180,16 +180,12 @@ func TestSettingRestored(t *testing.T) {
 // TestComplete: of two versions of a configuration, both put back, the later one's settings hold and
 // those that only the first had join them, and what the host has set since stays.
 func TestComplete(t *testing.T) {
-	root, at, session, s := newStash(t, false)
+	root, _, session, s := newStash(t, false)
 	path := root + "/config"
 	left := "[core]\n\tbare = false\n"
+	fixture.Write(t, path, left+"[user]\n\tname = me\n")
 	take := func(more string) Finding {
-		fixture.Write(t, path, left+more)
-		c, err := s.Take(at, "config", Finding{Kind: Inert, Path: path})
-		require.NoError(t, err)
-		require.NoError(t, s.Left(c, []byte(left)))
-		fixture.Write(t, path, left+"[user]\n\tname = me\n")
-		return c
+		return s.Pair(Finding{Kind: Inert, Path: path}, []byte(left+more), []byte(left))
 	}
 	first := take("\tpager = old\n[alias]\n\tx = !first\n")
 	second := take("\tpager = new\n")

@@ -88,8 +88,3 @@ func putBack(stash int, entry string, dir int, name string) error {
 	}
 	return beneath.RemoveTree(stash, entry)
 }
-
-// Left keeps what was left of a configuration that was taken.
-func (s *Stash) Left(c Finding, left []byte) error {
-	return WriteNew(s.dir, c.Stash+LeftOver, left, 0o600)
-}

@@ -133,7 +133,8 @@ func (s *Stash) Pair(c Finding, after, before []byte) Finding {
 func (s *Stash) store(c Finding, texts map[string][]byte) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(); err == nil && len(texts) > 0 {
+	full := c.Kind == Inert && s.next >= maxStash // a command may write such a file over and over
+	if err := s.open(); err == nil && len(texts) > 0 && !full {
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
 		for end, text := range texts {
