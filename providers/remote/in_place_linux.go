@@ -251,7 +251,7 @@ func list(dir string, sums, busy bool) (*listing, error) {
 	if info, err := os.Lstat(filepath.Join(dir, ".git/logs/HEAD")); err == nil {
 		l.Reflog = info.Size()
 	}
-	limits := beneath.Limits{Entries: 2 << 20, Depth: maxListedDepth, Time: usual.script, Shut: func(path string, err error) error {
+	limits := beneath.Limits{Entries: maxListed, Depth: maxListedDepth, Time: usual.script, Shut: func(path string, err error) error {
 		if busy {
 			return nil
 		}

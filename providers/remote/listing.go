@@ -1,7 +1,10 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -17,8 +20,8 @@ import (
 // listing is what stands in the copy, as pccrun there lists it. The command may have written it where nothing keeps it
 // from pccrun's own files: all that it can do so is to keep its own changes from being fetched.
 type listing struct {
-	Entries []listed `json:"entries"`
-	Reflog  int64    `json:"reflog"` // how long the log of HEAD is in the copy's repository
+	Entries entries `json:"entries"`
+	Reflog  int64   `json:"reflog"` // how long the log of HEAD is in the copy's repository
 
 	of map[string]entry
 }
@@ -48,6 +51,37 @@ const (
 	maxListedDepth = 4096
 	maxListedPath  = maxListedDepth << 8
 )
+
+// entries are those of a listing.
+type entries []listed
+
+// maxListed is how many entries a listing may have: a few bytes of text, such as "{},", take a hundred times as many here.
+const maxListed = 1 << 20
+
+// UnmarshalJSON refuses more than a listing may have.
+func (l *entries) UnmarshalJSON(text []byte) error { return l.read(text, maxListed) }
+
+// read takes one entry after the other, and no more than most.
+func (l *entries) read(text []byte, most int) error {
+	*l = nil
+	in := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := in.Token(); err != nil || begin == nil {
+		return err
+	} else if begin != json.Delim('[') {
+		return errors.New("the entries are no list")
+	}
+	for in.More() {
+		if len(*l) == most {
+			return fmt.Errorf("it has more than %d names", most)
+		}
+		var e listed
+		if err := in.Decode(&e); err != nil {
+			return err
+		}
+		*l = append(*l, e)
+	}
+	return nil
+}
 
 // index finds entries by their paths.
 func (l *listing) index() error {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -56,6 +57,19 @@ func TestListingThatIsNone(t *testing.T) {
 		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: workspace.File}}}}
 		require.Equal(t, is, l.index() == nil, "%q", name)
 	}
+}
+
+// A listing that says much in few bytes is not taken in: a hostile place fills no memory.
+func TestListingThatIsTooLong(t *testing.T) {
+	for _, one := range []string{`{"p":"YQ=="}`, "{}", "null"} {
+		var list entries
+		require.NoError(t, list.read([]byte("["+one+","+one+"]"), 2), "the control")
+		require.Len(t, list, 2)
+		require.ErrorContains(t, list.read([]byte("["+one+","+one+","+one+"]"), 2), "more than 2 names")
+	}
+	var l listing
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"entries":{"p":"YQ=="}}`), &l), "no list", "the control: it is read so")
+	require.NoError(t, json.Unmarshal([]byte(`{"entries":null}`), &l), "a directory that is empty")
 }
 
 func TestRoom(t *testing.T) {
