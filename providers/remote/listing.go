@@ -1,10 +1,8 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -61,26 +59,28 @@ const maxListed = 1 << 20
 // UnmarshalJSON refuses more than a listing may have.
 func (l *entries) UnmarshalJSON(text []byte) error { return l.read(text, maxListed) }
 
-// read takes one entry after the other, and no more than most.
+// read counts the entries, whose text is valid, before it takes them in, and takes no more than most.
 func (l *entries) read(text []byte, most int) error {
-	*l = nil
-	in := json.NewDecoder(bytes.NewReader(text))
-	if begin, err := in.Token(); err != nil || begin == nil {
-		return err
-	} else if begin != json.Delim('[') {
-		return errors.New("the entries are no list")
-	}
-	for in.More() {
-		if len(*l) == most {
-			return fmt.Errorf("it has more than %d names", most)
+	n, depth, quoted := 1, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		case c == ',' && depth == 1:
+			n++
 		}
-		var e listed
-		if err := in.Decode(&e); err != nil {
-			return err
-		}
-		*l = append(*l, e)
 	}
-	return nil
+	if n > most {
+		return fmt.Errorf("it has more than %d names", most)
+	}
+	return json.Unmarshal(text, (*[]listed)(l))
 }
 
 // index finds entries by their paths.
