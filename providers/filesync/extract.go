@@ -98,8 +98,10 @@ type extraction struct {
 	out      Extracted
 	made     []*member // in the order of the archive
 
-	dir *os.Root // the directory of the last member
-	at  string   // its path
+	dir *os.Root  // the directory of the last member
+	fd  openedDir // likewise
+	at  string    // its path
+	buf []byte
 }
 
 // newExtraction opens what the directory lies in, and makes the stage.
@@ -204,9 +206,7 @@ func isEmptyDir(parent *os.Root, name string, info fs.FileInfo) bool {
 
 // end removes the stage, if it was not renamed.
 func (x *extraction) end() error {
-	if x.dir != nil {
-		x.dir.Close()
-	}
+	x.closeDir()
 	x.tree.Close()
 	defer x.lock.Close()
 	defer x.parent.Close()
@@ -222,15 +222,25 @@ func (x *extraction) in(rel string) (*os.Root, error) {
 	if x.dir != nil && x.at == dir {
 		return x.dir, nil
 	}
+	x.closeDir()
 	next, err := x.tree.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	if x.dir != nil {
-		x.dir.Close()
+	if x.fd, err = directoryOf(next); err != nil {
+		next.Close()
+		return nil, err
 	}
 	x.dir, x.at = next, dir
 	return next, nil
+}
+
+func (x *extraction) closeDir() {
+	if x.dir != nil {
+		x.fd.Close()
+		x.dir.Close()
+	}
+	x.dir = nil
 }
 
 // add makes a member in the tree. Directories get their modes and times at the end.
@@ -275,14 +285,28 @@ func (x *extraction) make(m *member, body io.Reader) error {
 	}
 	x.out.Files++
 	x.out.Bytes += m.size
-	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	return x.makeFile(dir, name, m, body)
+}
+
+// copy writes what a file holds.
+func (x *extraction) copy(to io.Writer, body io.Reader, size int64) error {
+	if x.buf == nil {
+		x.buf = make([]byte, 256<<10)
 	}
-	if _, err = io.CopyN(f, body, m.size); err == io.EOF {
-		err = io.ErrUnexpectedEOF // that there is less is no end of any kind
+	for size > 0 {
+		n, err := io.ReadFull(body, x.buf[:min(size, int64(len(x.buf)))])
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF // that there is less is no end of any kind
+		}
+		if err == nil {
+			_, err = to.Write(x.buf[:n])
+		}
+		if err != nil {
+			return err
+		}
+		size -= int64(n)
 	}
-	return errors.Join(x.finish(dir, name, f, m, err), f.Close())
+	return nil
 }
 
 // finish gives a file or a directory its owner, mode and time, after an error nothing.

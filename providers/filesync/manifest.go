@@ -51,6 +51,17 @@ func (m *Manifest) byPath() map[string]*Item {
 	return list
 }
 
+// dirs returns the inodes of directories by their paths.
+func (m *Manifest) dirs() map[string]uint64 {
+	list := map[string]uint64{}
+	for i := range m.Items {
+		if e := &m.Items[i].Entry; e.Kind == workspace.Dir {
+			list[m.Items[i].Path] = e.Stamp.Ino
+		}
+	}
+	return list
+}
+
 // LeftOut returns by which line of an ignore file paths are left out, as the files were when all went up: what is new
 // there need not be fetched. A directory's path ends in a slash, and not in the answer.
 func (m *Manifest) LeftOut(ctx context.Context, git RunGit, paths []string) (map[string]string, error) {

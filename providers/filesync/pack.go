@@ -46,7 +46,7 @@ type Up struct {
 	Allow    []string                     // fingerprints of secrets that may go
 	Hides    func(rel string) string      // why the policy shows a path to no command, "" if it does; nil for nothing
 	Since    *Since                       // only what a copy that stands has not; nil for all
-	Progress func(files int, bytes int64) // after each file, from one goroutine; nil for nobody
+	Progress func(files int, bytes int64) // as they go, from one goroutine; nil for nobody
 }
 
 // A Tree is what of a directory would go up, before its content has been looked at.

@@ -209,7 +209,7 @@ type trial struct {
 // scan returns what a text of a file holds, in the order of the text.
 func (s *secretRules) scan(file string, text []byte) []found {
 	var all []found
-	trials := make([]trial, len(s.rules))
+	var trials []trial // of most files none is needed
 	for i := range len(text) - 2 {
 		start := s.byStart[startOf(text[i:i+3])]
 		if start == 0 {
@@ -225,10 +225,14 @@ func (s *secretRules) scan(file string, text []byte) []found {
 				continue
 			}
 			for _, number := range k.rules {
-				r, t := &s.rules[number], &trials[number]
+				r := &s.rules[number]
 				if r.ID == generic && !assigned(text[end:min(len(text), end+80)]) {
 					continue // before the expressions for its name, which cost more
 				}
+				if trials == nil {
+					trials = make([]trial, len(s.rules))
+				}
+				t := &trials[number]
 				if !t.tried {
 					t.tried, t.skipped = true, r.ID == generic && matches(s.global.paths(), file) || r.passes(file)
 				}
@@ -263,7 +267,7 @@ func (s *secretRules) scan(file string, text []byte) []found {
 // program has "token" or "key" in every other line: the rule's expression is for the few that this lets pass.
 func assigned(behind []byte) bool {
 	rest := named.trim(behind)
-	if len(rest) == 0 || strings.IndexByte(operators, rest[0]) < 0 {
+	if len(rest) == 0 || !operator[rest[0]] {
 		return false
 	}
 	value := operated.trim(rest)
@@ -280,7 +284,7 @@ const (
 	ends      = spaces + ";\\"
 )
 
-var inName, named, operated, valued, ending = setOf(letters), setOf(letters + spaces), setOf(operators + spaces), setOf(letters + "=+/"), setOf(ends)
+var inName, named, operator, operated, valued, ending = setOf(letters), setOf(letters + spaces), setOf(operators), setOf(operators + spaces), setOf(letters + "=+/"), setOf(ends)
 
 // A byteSet is a set of characters.
 type byteSet [256]bool
@@ -294,10 +298,12 @@ func setOf(chars string) (s byteSet) {
 
 // trim returns a text from the first character on that is not in the set.
 func (s *byteSet) trim(text []byte) []byte {
-	for len(text) > 0 && s[text[0]] {
-		text = text[1:]
+	for i, c := range text {
+		if !s[c] {
+			return text[i:]
+		}
 	}
-	return text
+	return nil
 }
 
 // add adds a window behind the others, or widens the last.

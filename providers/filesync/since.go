@@ -57,13 +57,15 @@ func (t *Tree) since(ctx context.Context, old *Since) (send map[string]bool, gon
 			goes[name] = true
 		}
 	}
+	files := opener{root: t.root, dirs: t.Manifest.dirs()}
+	defer files.close()
 	for i := range t.Manifest.Items {
 		item := &t.Manifest.Items[i]
 		there, stands := old.Items[item.Path]
 		stands = stands && !within(goes, item.Path)
 		same := false
 		if stands {
-			if same, err = t.same(ctx, item, &there); err != nil {
+			if same, err = files.same(ctx, item, &there); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -96,7 +98,7 @@ func within(set map[string]bool, name string) bool {
 }
 
 // same reports whether a path is there as it is here.
-func (t *Tree) same(ctx context.Context, item *Item, there *Standing) (bool, error) {
+func (o *opener) same(ctx context.Context, item *Item, there *Standing) (bool, error) {
 	e := &item.Entry
 	switch {
 	case e.Kind == workspace.Link:
@@ -108,7 +110,7 @@ func (t *Tree) same(ctx context.Context, item *Item, there *Standing) (bool, err
 	case e.Size != there.Size || there.Names != 1:
 		return false, nil
 	}
-	f, err := openFile(t.root, item.Path, e)
+	f, err := o.open(item)
 	if err != nil {
 		return false, nil // whoever packs it says why
 	}

@@ -2,18 +2,18 @@ package filesync
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path"
+	"iter"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // A Sent is what became of an upload.
@@ -36,207 +36,171 @@ func (t *Tree) Write(ctx context.Context, to io.Writer) (*Sent, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &tarWriter{Tree: t, ctx: ctx, rules: rules, tar: tar.NewWriter(to), queue: make(chan *tarFile, readAhead)}
-	var opening sync.WaitGroup
-	defer opening.Wait()
-	defer cancel()
-	opening.Go(w.openFiles)
+	ctx, stop := context.WithCancel(ctx)
+	w := &tarWriter{Tree: t, ctx: ctx, rules: rules, dirs: t.Manifest.dirs(), to: to}
 	w.sent.Manifest = t.Manifest
 	w.sent.Manifest.Items, w.sent.Manifest.Left, w.sent.Gone = nil, slices.Clone(t.Manifest.Left), t.Gone
-	for f := range w.queue {
-		if err := w.writeMember(f); err != nil {
-			cancel()
-			for f := range w.queue {
-				f.close()
+	var packing sync.WaitGroup
+	defer packing.Wait()
+	defer stop()
+	queue := make(chan chan *batch, runtime.GOMAXPROCS(0)) // in the order of the archive
+	packing.Go(func() {
+		defer close(queue)
+		for items := range w.batches() {
+			packed := make(chan *batch, 1)
+			select {
+			case queue <- packed:
+				packing.Go(func() { packed <- w.pack(items) })
+			case <-ctx.Done():
+				return
 			}
-			return nil, fmt.Errorf("pack %s: %w", f.item.Path, reason(err))
+		}
+	})
+	for packed := range queue {
+		if err := w.write(<-packed); err != nil {
+			return nil, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &w.sent, w.tar.Close()
-}
-
-// readAhead is how many files are read before their turn: each of at most [piece] bytes.
-const readAhead = 16
-
-// A tarFile is one item that is opened in turn, then scanned beside others, then written in turn.
-type tarFile struct {
-	item     Item
-	file     *os.File // nil if it is no file, or is not sent
-	data     []byte
-	large    bool // its content is read when it is written
-	vanished bool
-	findings []Finding
-	err      error
-	scanned  sync.WaitGroup
-}
-
-func (f *tarFile) close() {
-	f.scanned.Wait()
-	if f.file != nil {
-		f.file.Close()
-	}
+	return &w.sent, tar.NewWriter(to).Close()
 }
 
 type tarWriter struct {
 	*Tree
 	ctx   context.Context
 	rules *secretRules
-	tar   *tar.Writer
-	queue chan *tarFile // in the order of the archive
+	dirs  map[string]uint64 // see [opener]
+	to    io.Writer
 	sent  Sent
 
-	buffers sync.Pool // of files that are written
+	buffers sync.Pool // of batches that are written
 }
 
-// openFiles opens the files one after the other, through the directory of each.
-func (w *tarWriter) openFiles() {
-	defer close(w.queue)
-	var dir *os.Root
-	at := "."
-	inodes := map[string]uint64{} // of directories
-	defer func() {
-		if dir != nil {
-			dir.Close()
-		}
-	}()
-	for _, item := range w.Manifest.Items {
-		f := &tarFile{item: item}
-		if item.Entry.Kind == workspace.Dir {
-			inodes[item.Path] = item.Entry.Stamp.Ino
-		}
-		if item.Entry.Kind == workspace.File && (w.send == nil || w.send[item.Path]) {
-			if in := path.Dir(item.Path); dir == nil || in != at {
-				if dir != nil {
-					dir.Close()
-				}
-				dir, f.err = openDir(w.root, in, inodes[in])
-				at = in
+// A batch is a run of items. Several are packed at the same time, and written in turn.
+type batch struct {
+	text *bytes.Buffer // members of a tar
+	sent Sent
+	rest []Item // what follows from a file on that is larger than [piece], which is read when it is written
+	err  error
+}
+
+const batchItems = 64 // at most, and so many that they are worth a goroutine
+
+// batches cuts the items, so that the files of a batch have little more than [piece] bytes.
+func (w *tarWriter) batches() iter.Seq[[]Item] {
+	return func(yield func([]Item) bool) {
+		for items := w.Manifest.Items; len(items) > 0; {
+			end, size := 0, int64(0)
+			for ; end < min(len(items), batchItems) && size < piece; end++ {
+				size += items[end].Entry.Size
 			}
-			if f.err == nil {
-				f.file, f.err = openFile(dir, path.Base(item.Path), &f.item.Entry)
+			if !yield(items[:end]) {
+				return
 			}
-			if f.vanished = vanished(f.err); f.vanished {
-				f.err = nil
-			}
-		}
-		if f.file != nil {
-			f.scanned.Go(func() { w.scan(f) })
-		}
-		select {
-		case w.queue <- f:
-		case <-w.ctx.Done():
-			f.close()
-			return
+			items = items[end:]
 		}
 	}
 }
 
-// openFile opens the file of a name that was decided on, which may be another one by now: many a program saves a file so.
-// A link is none.
-func openFile(dir *os.Root, name string, e *changes.Entry) (*os.File, error) {
-	f, err := dir.OpenFile(name, os.O_RDONLY|nonblock, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	named, gone := dir.Lstat(name)
-	if err = errors.Join(err, gone); err == nil {
-		if !info.Mode().IsRegular() || !os.SameFile(info, named) {
-			err = errMoved
-		}
-		now := changes.EntryOf(info)
-		e.Size, e.Stamp, e.Mode = now.Size, now.Stamp, now.Mode&0o1777
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
+// sends reports whether an item goes: of a second upload only what the copy lacks does.
+func (w *tarWriter) sends(item *Item) bool { return w.send == nil || w.send[item.Path] }
 
-// scan reads a file that is not large, and scans it for secrets.
-func (w *tarWriter) scan(f *tarFile) {
-	if f.large = f.item.Entry.Size > piece; f.large {
-		return
+// pack makes a batch.
+func (w *tarWriter) pack(items []Item) *batch {
+	b := &batch{}
+	if b.text, _ = w.buffers.Get().(*bytes.Buffer); b.text == nil {
+		b.text = &bytes.Buffer{}
 	}
-	size := int(f.item.Entry.Size) + 1 // one more tells whether it has grown
-	buf, _ := w.buffers.Get().([]byte)
-	if cap(buf) < size {
-		buf = make([]byte, max(size, 64<<10))
+	archive, files := tar.NewWriter(b.text), opener{root: w.root, dirs: w.dirs}
+	defer files.close()
+	for i, item := range items {
+		err := w.ctx.Err()
+		var content []byte
+		var findings []Finding
+		if err == nil && item.Entry.Kind == workspace.File && w.sends(&item) {
+			if content, err = files.read(&item); item.Entry.Size > piece {
+				b.rest = items[i:]
+				break
+			}
+			findings = w.rules.all(item.Path, content, w.allowed)
+		}
+		goes, err := w.take(archive, &b.sent, &item, findings, err)
+		if goes && err == nil {
+			_, err = archive.Write(content)
+		}
+		if err != nil {
+			b.err = fmt.Errorf("pack %s: %w", item.Path, reason(err))
+			return b
+		}
 	}
-	buf = buf[:size]
-	n, err := io.ReadFull(f.file, buf)
-	switch {
-	case err == nil:
-		f.large = true
-	case err != io.EOF && err != io.ErrUnexpectedEOF:
-		f.err = err
-	default:
-		f.data = buf[:n]
-		f.findings = w.rules.all(f.item.Path, f.data, w.allowed)
-	}
+	b.err = archive.Flush()
+	return b
 }
 
 func (w *tarWriter) allowed(print string) bool { return slices.Contains(w.up.Allow, print) }
 
-// writeMember writes one item, or notes why it stays.
-func (w *tarWriter) writeMember(f *tarFile) error {
-	f.scanned.Wait()
-	defer f.close()
-	if f.err != nil {
-		return f.err
+// take notes that an item goes, or why it stays, and writes the header of what goes now. err is why it could not be read.
+func (w *tarWriter) take(archive *tar.Writer, sent *Sent, item *Item, findings []Finding, err error) (goes bool, _ error) {
+	e, m := &item.Entry, &sent.Manifest
+	switch {
+	case vanished(err):
+		m.Left = append(m.Left, Left{Path: item.Path, Why: errMoved.Error(), notable: true})
+		return false, nil
+	case err != nil:
+		return false, err
+	case len(findings) > 0:
+		sent.Findings = append(sent.Findings, findings...)
+		m.Left = append(m.Left, Left{Path: item.Path, Why: "a secret: " + findings[0].Rule, Size: e.Size, Secret: true})
+		return false, nil
 	}
-	e := &f.item.Entry
-	if f.vanished {
-		w.sent.Manifest.Left = append(w.sent.Manifest.Left, Left{Path: f.item.Path, Why: errMoved.Error(), notable: true})
-		return nil
+	m.Items = append(m.Items, *item)
+	if !w.sends(item) {
+		return false, nil
 	}
-	if f.large {
-		var err error
-		if f.findings, err = w.scanLarge(f, nil); err != nil {
-			return err
-		}
-	} else if f.file != nil {
-		e.Size = int64(len(f.data))
-	}
-	if len(f.findings) > 0 {
-		w.sent.Findings = append(w.sent.Findings, f.findings...)
-		w.sent.Manifest.Left = append(w.sent.Manifest.Left, Left{Path: f.item.Path, Why: "a secret: " + f.findings[0].Rule, Size: e.Size, Secret: true})
-		return nil
-	}
-	w.sent.Manifest.Items = append(w.sent.Manifest.Items, f.item)
-	if w.send != nil && !w.send[f.item.Path] {
-		return nil
-	}
-	h := header(&f.item)
+	h := header(item)
 	if w.up.Since != nil {
 		h.ModTime = time.Now() // what was built of what stood there is older, whatever it was
 	}
-	if err := w.tar.WriteHeader(h); err != nil {
-		return err
-	}
 	if e.Kind == workspace.File {
-		w.sent.Files++
-		w.sent.Bytes += e.Size
+		sent.Files++
+		sent.Bytes += e.Size
 	}
-	if f.large {
-		if err := w.writeLarge(f); err != nil {
+	return true, archive.WriteHeader(h)
+}
+
+// write writes a batch, and what follows in it.
+func (w *tarWriter) write(b *batch) error {
+	for {
+		if b.err != nil {
+			return b.err
+		}
+		if _, err := w.to.Write(b.text.Bytes()); err != nil {
 			return err
 		}
-	} else if f.file != nil {
-		if _, err := w.tar.Write(f.data); err != nil {
-			return err
+		b.text.Reset()
+		w.buffers.Put(b.text)
+		m, more := &w.sent.Manifest, &b.sent.Manifest
+		m.Items, m.Left, w.sent.Findings = append(m.Items, more.Items...), append(m.Left, more.Left...), append(w.sent.Findings, b.sent.Findings...)
+		w.sent.Files += b.sent.Files
+		w.sent.Bytes += b.sent.Bytes
+		w.progress(0)
+		if len(b.rest) == 0 {
+			return nil
 		}
-		w.buffers.Put(f.data[:0])
+		if err := w.writeLarge(b.rest[0]); err != nil {
+			return fmt.Errorf("pack %s: %w", b.rest[0].Path, reason(err))
+		}
+		b = w.pack(b.rest[1:])
 	}
+}
+
+// progress says how much is written, but for so many bytes.
+func (w *tarWriter) progress(missing int64) {
 	if w.up.Progress != nil {
-		w.up.Progress(w.sent.Files, w.sent.Bytes)
+		w.up.Progress(w.sent.Files, w.sent.Bytes-missing)
 	}
-	return nil
 }
 
 // header is the header of an item.
@@ -254,33 +218,47 @@ func header(item *Item) *tar.Header {
 	return h
 }
 
-// scanLarge scans a large file from its beginning, and calls passed with what holds no secret.
-func (w *tarWriter) scanLarge(f *tarFile, passed func([]byte) error) ([]Finding, error) {
-	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
-		return nil, err
+// writeLarge writes a large file, which is scanned once more on its way: it may have changed.
+func (w *tarWriter) writeLarge(item Item) error {
+	files := opener{root: w.root, dirs: w.dirs}
+	defer files.close()
+	f, err := files.open(&item)
+	if err == nil {
+		defer f.Close()
 	}
-	return w.rules.read(f.item.Path, io.LimitReader(contextReader{w.ctx, f.file}, f.item.Entry.Size), w.allowed, passed)
-}
-
-// writeLarge writes a large file, which is scanned once more: it may have changed.
-func (w *tarWriter) writeLarge(f *tarFile) error {
-	written := int64(0)
-	again, err := w.scanLarge(f, func(b []byte) error {
-		n, err := w.tar.Write(b)
-		written += int64(n)
-		if w.up.Progress != nil {
-			w.up.Progress(w.sent.Files, w.sent.Bytes-f.item.Entry.Size+written)
+	scan := func(passed func([]byte) error) ([]Finding, error) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
 		}
+		return w.rules.read(item.Path, io.LimitReader(contextReader{w.ctx, f}, item.Entry.Size), w.allowed, passed)
+	}
+	var findings []Finding
+	if err == nil {
+		findings, err = scan(nil)
+	}
+	archive := tar.NewWriter(w.to)
+	goes, err := w.take(archive, &w.sent, &item, findings, err)
+	if !goes || err != nil {
+		return err
+	}
+	missing := item.Entry.Size
+	again, err := scan(func(b []byte) error {
+		n, err := archive.Write(b)
+		missing -= int64(n)
+		w.progress(missing)
 		return err
 	})
 	if err == nil && len(again) > 0 {
 		err = errors.New("it changed while it was read, and has a secret now")
 	}
-	if missing := f.item.Entry.Size - written; err == nil && missing > 0 { // the header has said how much comes
-		w.sent.Manifest.Left = append(w.sent.Manifest.Left, Left{Path: f.item.Path, Why: "its end, which was cut off while it was read", Size: missing, notable: true})
-		_, err = io.CopyN(w.tar, Zeros{}, missing)
+	if err == nil && missing > 0 { // the header has said how much comes
+		w.sent.Manifest.Left = append(w.sent.Manifest.Left, Left{Path: item.Path, Why: "its end, which was cut off while it was read", Size: missing, notable: true})
+		_, err = io.CopyN(archive, Zeros{}, missing)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return archive.Flush()
 }
 
 // Zeros are any number of them: what a file has behind its end that was cut off while it was read.

@@ -251,7 +251,7 @@ func list(dir string, sums, busy bool) (*listing, error) {
 	if info, err := os.Lstat(filepath.Join(dir, ".git/logs/HEAD")); err == nil {
 		l.Reflog = info.Size()
 	}
-	limits := beneath.Limits{Entries: 2 << 20, Depth: maxListedDepth, Time: usual.script, Shut: func(path string, err error) error {
+	limits := beneath.Limits{Entries: maxListed, Depth: maxListedDepth, Time: usual.script, Shut: func(path string, err error) error {
 		if busy {
 			return nil
 		}
@@ -371,21 +371,55 @@ func packNames(dir string, from io.Reader, into, most string, busy bool) (*packe
 	if err != nil {
 		return nil, err
 	}
-	archive := tar.NewWriter(small)
+	p := &packer{archive: tar.NewWriter(small), root: root, busy: busy, buf: make([]byte, 64<<10)}
+	defer p.close()
 	for _, name := range names {
-		if err := packName(archive, root, name, busy); err != nil {
+		if err := p.pack(name); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", name, err), to.Close())
 		}
 	}
-	if err := errors.Join(archive.Close(), small.Close(), buffered.Flush(), to.Close()); err != nil {
+	if err := errors.Join(p.archive.Close(), small.Close(), buffered.Flush(), to.Close()); err != nil {
 		return nil, err
 	}
 	return &packed{hex.EncodeToString(sum.Sum(nil)), counted.done, to.parts}, nil
 }
 
-func packName(archive *tar.Writer, root *os.Root, name string, busy bool) error {
-	info, err := root.Lstat(name)
-	if busy && errors.Is(err, fs.ErrNotExist) {
+// A packer writes an archive of names. The directory of the last one stays open: a way from the top for each would be most
+// of the work.
+type packer struct {
+	archive *tar.Writer
+	root    *os.Root
+	busy    bool
+	dir     *os.Root // nil: none is open
+	at      string   // its path
+	buf     []byte
+}
+
+func (p *packer) close() {
+	if p.dir != nil {
+		p.dir.Close()
+	}
+	p.dir = nil
+}
+
+// in opens the directory of a name.
+func (p *packer) in(name string) (err error) {
+	if at := filepath.Dir(name); p.dir == nil || p.at != at {
+		p.close()
+		p.at = at
+		p.dir, err = p.root.OpenRoot(at)
+	}
+	return err
+}
+
+func (p *packer) pack(name string) error {
+	err := p.in(name)
+	base := filepath.Base(name)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = p.dir.Lstat(base)
+	}
+	if p.busy && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -397,12 +431,12 @@ func packName(archive *tar.Writer, root *os.Root, name string, busy bool) error 
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
 	case info.Mode()&fs.ModeSymlink != 0:
 		h.Typeflag = tar.TypeSymlink
-		if h.Linkname, err = root.Readlink(name); err != nil {
+		if h.Linkname, err = p.dir.Readlink(base); err != nil {
 			return err
 		}
 	case info.Mode().IsRegular():
-		f, err := openFile(root, name)
-		if busy && err != nil {
+		f, err := openFile(p.dir, base)
+		if p.busy && err != nil {
 			return nil
 		}
 		if err != nil {
@@ -410,18 +444,22 @@ func packName(archive *tar.Writer, root *os.Root, name string, busy bool) error 
 		}
 		defer f.Close()
 		h.Typeflag, h.Size = tar.TypeReg, info.Size()
-		if err := archive.WriteHeader(h); err != nil {
+		if err := p.archive.WriteHeader(h); err != nil {
 			return err
 		}
-		n, err := io.CopyN(archive, f, h.Size)
-		if err == io.EOF && busy {
-			_, err = io.CopyN(archive, filesync.Zeros{}, h.Size-n)
+		n, err := io.CopyBuffer(p.archive, io.LimitReader(f, h.Size), p.buf)
+		switch {
+		case err != nil || n == h.Size:
+			return err
+		case !p.busy:
+			return io.EOF
 		}
+		_, err = io.CopyN(p.archive, filesync.Zeros{}, h.Size-n)
 		return err
 	default:
 		return errors.New("neither a file, a directory nor a link any more")
 	}
-	return archive.WriteHeader(h)
+	return p.archive.WriteHeader(h)
 }
 
 // extract makes what an archive of the engine's holds, in place of what stands there.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -17,8 +18,8 @@ import (
 // listing is what stands in the copy, as pccrun there lists it. The command may have written it where nothing keeps it
 // from pccrun's own files: all that it can do so is to keep its own changes from being fetched.
 type listing struct {
-	Entries []listed `json:"entries"`
-	Reflog  int64    `json:"reflog"` // how long the log of HEAD is in the copy's repository
+	Entries entries `json:"entries"`
+	Reflog  int64   `json:"reflog"` // how long the log of HEAD is in the copy's repository
 
 	of map[string]entry
 }
@@ -48,6 +49,39 @@ const (
 	maxListedDepth = 4096
 	maxListedPath  = maxListedDepth << 8
 )
+
+// entries are those of a listing.
+type entries []listed
+
+// maxListed is how many entries a listing may have: a few bytes of text, such as "{},", take a hundred times as many here.
+const maxListed = 1 << 20
+
+// UnmarshalJSON refuses more than a listing may have.
+func (l *entries) UnmarshalJSON(text []byte) error { return l.read(text, maxListed) }
+
+// read counts the entries, whose text is valid, before it takes them in, and takes no more than most.
+func (l *entries) read(text []byte, most int) error {
+	n, depth, quoted := 1, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		case c == ',' && depth == 1:
+			n++
+		}
+	}
+	if n > most {
+		return fmt.Errorf("it has more than %d names", most)
+	}
+	return json.Unmarshal(text, (*[]listed)(l))
+}
 
 // index finds entries by their paths.
 func (l *listing) index() error {

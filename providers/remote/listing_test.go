@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -56,6 +57,20 @@ func TestListingThatIsNone(t *testing.T) {
 		l := &listing{Entries: []listed{{inside.Text(name), entry{Kind: workspace.File}}}}
 		require.Equal(t, is, l.index() == nil, "%q", name)
 	}
+}
+
+// A listing that says much in few bytes is not taken in: a hostile place fills no memory.
+func TestListingThatIsTooLong(t *testing.T) {
+	for _, one := range []string{`{"p":"YQ=="}`, "{}", "null", `{"x":[1,2,"],\"\\"],"y":"{,"}`} {
+		var list entries
+		require.NoError(t, list.read([]byte("["+one+","+one+"]"), 2), "the control")
+		require.Len(t, list, 2)
+		require.ErrorContains(t, list.read([]byte("["+one+","+one+","+one+"]"), 2), "more than 2 names")
+	}
+	var l listing
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"entries":[`+strings.Repeat("{},", maxListed)+`{}]}`), &l), "more than 1048576 names")
+	require.Error(t, json.Unmarshal([]byte(`{"entries":{"p":"YQ=="}}`), &l))
+	require.NoError(t, json.Unmarshal([]byte(`{"entries":null}`), &l), "a directory that is empty")
 }
 
 func TestRoom(t *testing.T) {
