@@ -29,7 +29,7 @@ func TestPathThere(t *testing.T) {
 		require.Equal(t, c.want, pathThere(&flagDef{name: c.name, arg: c.arg}, c.value, "/repo/sub", "/repo"), c.value)
 	}
 	hide := func(path string) []string {
-		return (&givenFlag{flagDef: flagDef{name: "--hide", arg: "PATH"}, value: path}).words("/repo/sub", "/repo")
+		return (&givenFlag{flagDef: flagDef{name: "--hide", arg: "PATH"}, value: path}).there("/repo/sub", "/repo")
 	}
 	require.Equal(t, []string{"--hide", "/abs"}, hide("/abs"))
 	require.Equal(t, []string{"--hide", "/repo/x", "--hide", "./x"}, hide("/repo/x"), "there it is another file")
