@@ -250,14 +250,14 @@ func stopGroup(sig unix.Signal, then func() error) error {
 // pseudo-terminal open has closed it or is dead; or when for a patience that is not
 // 0 nothing was on its way, or the terminal took nothing. See [Options.Output] for errors of
 // writing.
-func (r *Relay) Wait(patience time.Duration) { r.waitFor(r.screened, patience) }
+func (r *Relay) Wait(patience time.Duration) { waitFor(r, r.screened, patience) }
 
 // endless bounds how long somebody without patience waits for what a process prints that nobody has ended.
 const endless = time.Minute
 
 // waitFor waits for done, or until a patience that is not 0 ends in which nothing could be done: on a busy machine
 // what was printed has not come as far, and would be lost.
-func (r *Relay) waitFor(done <-chan struct{}, patience time.Duration) {
+func waitFor(r *Relay, done <-chan struct{}, patience time.Duration) {
 	if patience == 0 {
 		<-done
 		return
@@ -320,7 +320,7 @@ func (r *Relay) Close(patience time.Duration) {
 	signal.Stop(r.signals)
 	close(r.signals)
 	_ = r.o.Master.Close() // unless it is closed: see hangUp
-	r.waitFor(r.screened, 200*time.Millisecond)
+	waitFor(r, r.screened, 200*time.Millisecond)
 	select {
 	case <-r.screened:
 		// Not while the screen's loop writes; and not at all if it is stuck
@@ -334,7 +334,7 @@ func (r *Relay) Close(patience time.Duration) {
 				_, _ = r.o.Output.Write(b)
 			}
 		}()
-		r.waitFor(written, patience)
+		waitFor(r, written, patience)
 	default:
 	}
 	<-r.keysDone
