@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,12 +123,14 @@ type variant struct {
 	env  []string // beside that of all
 }
 
-// wall measures fork, exec and wait of each variant, in turns, and returns
-// the times by variant. A first round does not count: it warms the caches.
+// wall measures fork, exec and wait of each variant, and returns the times by variant. Each round has an order of its
+// own: what ran last leaves namespaces that the kernel still ends, and caches, and a program seemed 5 % faster than
+// itself where it always came next. A first round does not count: it warms the caches.
 func (b *bench) wall(ctx context.Context, variants []variant, rounds int) ([][]time.Duration, error) {
 	times := make([][]time.Duration, len(variants))
 	for round := range rounds + 1 {
-		for i, v := range variants {
+		for _, i := range rand.Perm(len(variants)) {
+			v := variants[i]
 			cmd := b.command(ctx, v.dir, v.argv...)
 			cmd.Env = append(cmd.Env, v.env...)
 			var stderr bytes.Buffer
