@@ -63,12 +63,15 @@ func TestSignals(t *testing.T) {
 					server := place.start(t)
 					p := newProgram(t, server.environ)
 					w := place.wire()
-					var reached atomic.Bool
+					var reached, ended atomic.Bool
 					waits, goes := make(chan struct{}), make(chan struct{})
 					server.decide(func(r *http.Request) *faults.Fault {
 						if step.call(w, r) && !reached.Swap(true) {
 							close(waits)
 							<-goes
+							if ended.Load() { // the connection is closed: the call would be carried out after all is destroyed, or not, as it comes
+								return &faults.Fault{Cut: -1}
+							}
 						}
 						return nil
 					})
@@ -80,6 +83,7 @@ func TestSignals(t *testing.T) {
 					require.NoError(t, c.Process.Signal(sig))
 					if sig == syscall.SIGKILL || step.interrupted == "" {
 						_ = c.Wait() // it waits for no answer
+						ended.Store(sig == syscall.SIGINT)
 					} else {
 						await.Until(t, "pccrun meets the signal", func() bool { return !unmet(t, c.Process.Pid) })
 					}
