@@ -113,7 +113,7 @@ func Exec(home sessions.Home, e sessions.Entry, argv []string) (code int, err er
 		stdio.In, stdio.Out, stdio.Err, stdio.Terminal = user.slave, user.slave, nil, user.terminal
 	}
 	end, err := attach.Exec(home, e, argv, stdio)
-	user.close(stuck)
+	user.close()
 	switch {
 	case err != nil:
 		return 0, err

@@ -435,7 +435,7 @@ func begin(p *prepared) (*flow, error) {
 // graceful is how much longer than its time a run may last before it is ended from here.
 const graceful = 15 * time.Second
 
-// stuck is how long a reader that takes nothing is waited for, where somebody wants the end.
+// stuck is how long a reader that takes nothing is waited for, where somebody wants the end or the command ran elsewhere.
 const stuck = time.Second
 
 // follow starts the command and follows it to its end. An error says that it has not run.
@@ -470,11 +470,7 @@ func (f *flow) follow() (*ended, error) {
 	}
 	end := &ended{flow: f, came: came, killed: f.stop != nil && f.stop()}
 	f.endAttached()
-	patience := time.Duration(0)
-	if err != nil || end.killed || result.Killed || result.TimedOut {
-		patience = stuck
-	}
-	f.output.close(f.isLocal(), patience)
+	f.output.close(f.isLocal())
 	var stays interface{ Stays() }
 	if errors.As(err, &stays) {
 		f.session.Keep(KeepUnfetched)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,15 +48,16 @@ func openRelayed(name string, log *transcript) (*relayedTerminal, error) {
 	return s, nil
 }
 
-// close gives the user's terminal back, when it shows all that was printed, or has taken nothing for a patience that is not 0.
-func (s *relayedTerminal) close(patience time.Duration) {
+// close gives the user's terminal back, when it shows all that was printed, or takes nothing any more. Who still reads what
+// is typed, for the provider, gets an error.
+func (s *relayedTerminal) close() {
 	if s == nil || s.relay == nil { // that of the provider's own
 		return
 	}
 	s.stop()
 	s.slave.Close()
-	s.relay.Wait(patience)
-	s.relay.Close(patience)
+	s.relay.Wait(stuck)
+	s.relay.Close(stuck)
 }
 
 // relayTerminal gives the command a terminal of its own.
@@ -80,7 +80,7 @@ func UserTerminal() (f *os.File, t *providers.Terminal, stop func(), err error) 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return relayed.slave, relayed.terminal, func() { relayed.close(stuck) }, nil
+	return relayed.slave, relayed.terminal, relayed.close, nil
 }
 
 // userTerminal describes the user's terminal to a provider; stop ends that.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
 
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/providers"
@@ -25,8 +24,8 @@ type output struct {
 }
 
 // close ends what is relayed, and the transcript where the provider is not this machine, which ends it before its check.
-func (o *output) close(local bool, patience time.Duration) {
-	o.terminal.close(patience)
+func (o *output) close(local bool) {
+	o.terminal.close()
 	if !local {
 		o.kept.tell()
 	}

@@ -548,15 +548,18 @@ func foreground(fd int) bool {
 	return err != nil || group == unix.Getpgrp()
 }
 
-// MakeRaw takes a pseudo-terminal's line discipline away, where the command's own terminal has one.
+// MakeRaw takes a pseudo-terminal's line discipline away, where the command's own terminal has one. A read that waits still
+// ends when the file is closed, which [os.File.Fd] would prevent.
 func MakeRaw(f *os.File) error {
-	modes, err := getModes(int(f.Fd()))
-	if err != nil {
-		return err
-	}
-	raw := RawModes(modes)
-	raw.Cc[unix.VMIN] = 1
-	return setModes(int(f.Fd()), raw)
+	return control(f, func(fd int) error {
+		modes, err := getModes(fd)
+		if err != nil {
+			return err
+		}
+		raw := RawModes(modes)
+		raw.Cc[unix.VMIN] = 1
+		return setModes(fd, raw)
+	})
 }
 
 // RawModes is what cfmakeraw(3) makes of the modes, but that a read returns
