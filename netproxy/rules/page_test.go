@@ -16,7 +16,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	_, page, ok := strings.Cut(string(data), "\n## Rules\n")
 	require.True(t, ok)
-	list, refused, ok := strings.Cut(page, "Names to be read in two ways")
+	list, refused, ok := strings.Cut(page, "Ambiguous names")
 	require.True(t, ok)
 	refused, _, ok = strings.Cut(refused, "are refused")
 	require.True(t, ok)

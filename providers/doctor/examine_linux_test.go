@@ -116,3 +116,14 @@ func TestLaunchFails(t *testing.T) {
 	text, _, _ = refusal(x.launch(context.Background()))
 	require.Equal(t, "exit status 3", text)
 }
+
+// A line that names a guarantee is the refusal, also where its text has a flag; one about a flag of the trial is not.
+func TestRefusalNamesTheGuarantee(t *testing.T) {
+	l := launch{code: 125, errors: "pccrun: run: --cpus: noted\npccrun: guarantee res.cpu: missing: a fraction needs a control group: --cpus 1 would be more\npccrun: hint: --cpus 1\n"}
+	text, hint, ok := refusal(l)
+	require.False(t, ok)
+	require.Equal(t, "--cpus 1", hint)
+	name, is := missing(text)
+	require.True(t, is, text)
+	require.Equal(t, "res.cpu", name)
+}

@@ -189,13 +189,13 @@ func refusal(l launch) (text, hint string, ok bool) {
 	further := false
 	for line := range strings.Lines(l.errors) {
 		line = strings.TrimSuffix(strings.TrimPrefix(line, "pccrun: "), "\n")
+		_, again := missing(line)
 		switch advice, is := strings.CutPrefix(line, "hint: "); {
 		case is && (hint != "" || further):
 		case is:
 			hint = advice
-		case line != "" && !strings.Contains(line, ": --"): // flags that the trial itself gave
+		case line != "" && (again || !strings.Contains(line, ": --")): // flags that the trial itself gave
 			_, first := missing(text)
-			_, again := missing(line)
 			if further = first && again; !further {
 				text = line
 			}
