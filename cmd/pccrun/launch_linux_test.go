@@ -93,6 +93,8 @@ func TestSignalLeavesNothing(t *testing.T) {
 // A command that Ctrl-C ends ends pccrun by the same signal, by which a shell ends its
 // loop; one that takes the signal and exits lets the loop go on, as it does outside. In a
 // terminal the command alone has the key.
+//
+//test:root
 func TestInterruptEndsALoop(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
