@@ -180,7 +180,7 @@ func Remove(ctx context.Context, s Store, r Record, force bool) (left string, er
 			lost = "work that git cannot list: " + messages.InWords(err)
 		}
 		if lost != "" {
-			return "", hint.Errorf("pccrun task rm --force "+r.Name+" deletes them", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
+			return "", hint.Errorf("pccrun task rm --force "+r.Name+" removes the task all the same", "task %s: its work tree %s has %s", r.Name, r.Worktree, lost)
 		}
 	}
 	if err := endLeftovers(r); err != nil {

@@ -50,11 +50,11 @@ func doctorVerb(args []string) int {
 	if err != nil {
 		return fail("doctor: " + inWords(err))
 	}
-	elsewhere := others()
 	if f.json {
-		printJSON(reportJSON(report, elsewhere))
+		printJSON(reportJSON(report, others()))
 	} else {
 		printReport(report, f)
+		elsewhere := others()
 		printOthers(elsewhere, f)
 		if name := recommended(report, elsewhere); name != "" {
 			printf("\nrecommended: --provider %s, the first of these that keeps what the default profile requires\n", name)

@@ -93,6 +93,8 @@ func TestSignalLeavesNothing(t *testing.T) {
 // A command that Ctrl-C ends ends pccrun by the same signal, by which a shell ends its
 // loop; one that takes the signal and exits lets the loop go on, as it does outside. In a
 // terminal the command alone has the key.
+//
+//test:root
 func TestInterruptEndsALoop(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -104,11 +106,15 @@ func TestInterruptEndsALoop(t *testing.T) {
 		{"echo x >> rounds; exec sleep 600", 1, true},
 		{"trap 'exit 130' INT; echo x >> rounds; while :; do sleep 0.02; done", 3, false},
 	} {
+		if row.terminal && os.Getuid() == 0 {
+			continue // root is given up by then, and a shell of root's takes no signal from anybody else
+		}
 		p := newPupil(t)
 		run := p.command("-q", "--", "sh", "-c", row.command)
-		loop := exec.Command("bash", append([]string{"-c", `for i in 1 2 3; do "$@"; done; true`, "bash"}, run.Args...)...)
+		loop := exec.Command("bash", append([]string{"-c", `for i in 1 2 3; do "$@"; echo x >> next; done; true`, "bash"}, run.Args...)...)
 		loop.Dir, loop.Env, loop.SysProcAttr = run.Dir, run.Env, &syscall.SysProcAttr{Setpgid: true}
 		interrupt := func() error { return syscall.Kill(-loop.Process.Pid, syscall.SIGINT) }
+		ours := func() bool { return true }
 		if row.terminal {
 			master, slave := newTerminal(t)
 			defer unix.Close(master)
@@ -116,23 +122,34 @@ func TestInterruptEndsALoop(t *testing.T) {
 			loop.Stdin, loop.Stdout, loop.Stderr = slave, slave, slave
 			loop.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 			interrupt = func() error { _, err := unix.Write(master, []byte("\x03")); return err }
+			ours = func() bool { // before that the key is the kernel's, and the shell's too
+				mode, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+				return err == nil && mode.Lflag&unix.ISIG == 0
+			}
 		}
 		require.NoError(t, loop.Start())
-		lines := func() int {
-			text, _ := os.ReadFile(p.dir + "/rounds")
+		lines := func(file string) int {
+			text, _ := os.ReadFile(filepath.Join(loop.Dir, file))
 			return strings.Count(string(text), "x")
 		}
 		for round := 1; round <= row.rounds; round++ {
-			await.Until(t, "the loop's next round", func() bool { return lines() == round })
+			await.Until(t, "the loop's next round", func() bool { return lines("rounds") == round && ours() })
 			require.NoError(t, interrupt())
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- loop.Wait() }()
-		if row.terminal {
-			await.Until(t, "the end of the loop", func() bool { return interrupt() == nil && len(ended) > 0 })
+		if typed := time.Now(); row.terminal {
+			await.Until(t, "the end of the loop, or its next round", func() bool {
+				if time.Since(typed) > 5*time.Second { // a key at the start of a command can be lost; one after its end would be the shell's
+					require.NoError(t, interrupt())
+					typed = time.Now()
+				}
+				return len(ended) > 0 || lines("next") > 0
+			})
 		}
+		require.True(t, row.rounds > 1 || lines("next") == 0, "the loop goes on")
 		require.NoError(t, ignoreExit(await.Receive(t, "its end", ended)))
-		require.Equal(t, row.rounds, lines(), row)
+		require.Equal(t, row.rounds, lines("rounds"), row)
 		require.Equal(t, row.rounds == 1, loop.ProcessState.Sys().(syscall.WaitStatus).Signaled(), row)
 	}
 }

@@ -360,6 +360,8 @@ func (l *parallelLine) task(words, rest []string) ([]string, error) {
 	switch {
 	case l.localLog != "" && l.has("--detach"):
 		return nil, misuse("flag --local-log: not with --detach", "pccrun attach shows what was printed")
+	case l.results != "" && !l.has("--file"):
+		return nil, misuse("flag --output-dir: it is for many tasks", "--task-file TASKS")
 	case l.verb == "resume" && !l.has("--from"):
 		return nil, misuse("sandbox resume: want a checkpoint", "--checkpoint-id NAME; pccrun checkpoint list has them")
 	case l.verb == "resume":

@@ -195,12 +195,22 @@ type givenFlag struct {
 }
 
 // there are its words as for a run in the work tree.
-func (g *givenFlag) there(cwd, workspace string) []string {
+func (g *givenFlag) there(host *profiles.Host, workspace string) []string {
 	if g.kept {
 		return g.words(g.value)
 	}
-	there := pathThere(&g.flagDef, g.value, cwd, workspace)
-	if rest, err := filepath.Rel(workspace, there); g.name == "--hide" && filepath.IsAbs(there) && err == nil && filepath.IsLocal(rest) {
+	there := pathThere(&g.flagDef, g.value, host.Cwd, workspace)
+	if g.name != "--hide" {
+		return g.words(there)
+	}
+	path := there
+	if below, is := strings.CutPrefix(there, "~/"); is {
+		path = filepath.Join(cmp.Or(host.Getenv("HOME"), host.Home), below)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && filepath.IsAbs(path) { // the work tree's path is without links
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	if rest, err := filepath.Rel(workspace, path); filepath.IsAbs(path) && err == nil && filepath.IsLocal(rest) {
 		return append(g.words(there), g.words("./"+rest)...) // the work tree's copy of it, too
 	}
 	return g.words(there)
@@ -309,20 +319,24 @@ func (t *taskLine) goOn(rest []string) (args []string, err error) {
 	if t.forget {
 		kept = task.Kept{}
 	}
-	about := func(g *givenFlag) string {
-		words := g.there(t.request.Host.Cwd, workspace)
+	about := func(g *givenFlag) (all []string) {
 		i := slices.IndexFunc(profiles.Flags[:], func(f profiles.Flag) bool { return f.Name == g.name })
-		return profiles.Flags[i].About(words[len(words)-1])
+		for words := range slices.Chunk(g.there(&t.request.Host, workspace), len(g.words(""))) {
+			all = append(all, profiles.Flags[i].About(words[len(words)-1]))
+		}
+		return all
 	}
 	now := map[string]bool{}
 	for i := range t.given {
-		now[about(&t.given[i])] = true
+		for _, what := range about(&t.given[i]) {
+			now[what] = true
+		}
 	}
 	defs := runFlags(&t.request)
 	for i, d := range defs {
 		defs[i] = d.through(func(value string) error {
 			g := givenFlag{d, value, true}
-			if now[about(&g)] {
+			if now[about(&g)[0]] {
 				return nil
 			}
 			t.given = append(t.given, g)
@@ -550,7 +564,7 @@ func (t *taskLine) resolve(dirs state.Dirs, rest []string) (err error) {
 		return err
 	}
 	for i := range t.given {
-		o.Flags = append(o.Flags, t.given[i].there(t.request.Host.Cwd, here)...)
+		o.Flags = append(o.Flags, t.given[i].there(&t.request.Host, here)...)
 	}
 	o.Profile = pathThere(&flagDef{name: "--profile", arg: "NAME|FILE"}, o.Profile, t.request.Host.Cwd, here)
 	o.Policy = policy

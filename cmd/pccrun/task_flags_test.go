@@ -3,9 +3,13 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // A path that was given from a subdirectory means the same in the work tree of the task.
@@ -29,8 +33,12 @@ func TestPathThere(t *testing.T) {
 		require.Equal(t, c.want, pathThere(&flagDef{name: c.name, arg: c.arg}, c.value, "/repo/sub", "/repo"), c.value)
 	}
 	hide := func(path string) []string {
-		return (&givenFlag{flagDef: flagDef{name: "--hide", arg: "PATH"}, value: path}).there("/repo/sub", "/repo")
+		return (&givenFlag{flagDef: flagDef{name: "--hide", arg: "PATH"}, value: path}).there(&profiles.Host{Cwd: "/repo/sub", Environ: []string{"HOME=/repo"}}, "/repo")
 	}
 	require.Equal(t, []string{"--hide", "/abs"}, hide("/abs"))
 	require.Equal(t, []string{"--hide", "/repo/x", "--hide", "./x"}, hide("/repo/x"), "there it is another file")
+	require.Equal(t, []string{"--hide", "~/x", "--hide", "./x"}, hide("~/x"))
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink("/", link))
+	require.Equal(t, []string{"--hide", link + "/repo", "--hide", "./."}, hide(link+"/repo"))
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/terminal"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
@@ -74,20 +76,26 @@ func (a *Asker) Ask(ctx context.Context, host string, port uint16) netproxy.Perm
 		return netproxy.Refuse
 	}
 	// What is written is shown first; who does not want it keeps the session's.
-	key, err = a.relay.Ask(ctx, "pccrun: write "+rule+" into "+file.Path+"? [y]es, [n]o\n\n"+text, "yn")
+	shown := messages.PrintableExcept(strings.ReplaceAll(text, "\t", "  "), "\n")
+	key, err = a.relay.Ask(ctx, "pccrun: write "+rule+" into "+file.Path+"? [y]es, [n]o\n\n"+shown, "yn")
 	if err == nil && key == 'y' {
 		a.failed = file.Write(a.req, a.policy, text)
 	}
 	return netproxy.Session
 }
 
-// widened returns the user's own profile, and its text with one host more. One that is named by its path may be of the repository.
+// widened returns the user's own profile, and its text with one host more. One that is named by its path may be of the
+// repository. One that the run can write, as where a link leads into the workspace, is not trusted, and would be once it is written.
 func (a *Asker) widened(rule string) (file *profiles.File, text string, err error) {
 	if a.root || strings.ContainsAny(a.policy.Profile, "/.") {
 		return nil, "", errors.New("the profile is not the user's own")
 	}
-	if file, err = profiles.FileOf(a.req, a.policy); err == nil {
-		text, err = file.Amended(a.policy, []profiles.Edit{{Keys: []string{"network", "allow"}, Key: rule}})
+	if file, err = profiles.FileOf(a.req, a.policy); err != nil {
+		return nil, "", err
 	}
+	if to, err := filepath.EvalSymlinks(file.Path); a.policy.Changes(file.Path) || err == nil && a.policy.Changes(to) {
+		return nil, "", errors.New("the run can write the profile")
+	}
+	text, err = file.Amended(a.policy, []profiles.Edit{{Keys: []string{"network", "allow"}, Key: rule}})
 	return file, text, err
 }
