@@ -287,6 +287,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 			[]string{"inert .git/worktrees/r/config.worktree"}},
 		"no repository at all":                 {"", "mkdir -p r/.git/hooks; echo x > r/.git/hooks/pre-commit; printf '[core]\n\tfsmonitor = x\n' > r/.git/config", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"in a closed root":                     {"", "git init -q r; git -C r config core.pager x; chmod 400 .", "", []string{"inert r/.git/config"}},
+		"another name of a file":               {"printf '[core]\\n\\tpager = x\\n' > mine", "git init -q r; ln -f mine r/.git/config", "grep -q pager mine", []string{"inert r/.git/config"}},
 		"what git cannot read":                 {"", "git init -q r; echo ] >> r/.git/config", "", []string{"inert r/.git/config"}},
 		"a NUL in it":                          {"", "git init -q r; printf '\\000' >> r/.git/config", "", []string{"inert r/.git/config"}},
 		"a configuration elsewhere":            {"", "git init -q r; mv r/.git/config evil; ln -s ../../evil r/.git/config", "", []string{"inert r/.git/config"}},

@@ -195,7 +195,7 @@ func (g *Guard) linkedSince(path string) bool {
 // config takes the settings that drop names out of a configuration. The whole of it goes into the stash with what is left,
 // so that it is known again; what is left is written into the file as it stands, so that at no moment there is none.
 func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
-	n, _, ok := i.view.node(path)
+	n, st, ok := i.view.node(path)
 	if !ok {
 		return
 	}
@@ -209,6 +209,7 @@ func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	defer unix.Close(dir)
+	_, reviewed := i.guard.standing.Keys[path]
 	why := "a configuration that git cannot read"
 	for range rereads {
 		err = gitconfig.Rewrite(dir, name, func(now []byte) ([]byte, error) {
@@ -221,6 +222,9 @@ func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
 			}
 			slices.Sort(dropped)
 			why = strings.Join(slices.Compact(dropped), " ")
+			if st.Nlink > 1 && !reviewed {
+				return nil, errShared
+			}
 			c := i.guard.stash.Pair(Finding{Kind: Inert, Path: path, Why: why, What: n.Kind.String(), Mode: unix.S_IFREG | 0o600}, now, left)
 			if c.Stash == "" {
 				return nil, errNotKept
@@ -236,13 +240,18 @@ func (i *gitCheck) config(path string, drop func(*vcs.Setting) bool) {
 		return
 	}
 	i.quarantine(path, why)
-	if err != gitconfig.ErrSyntax && err != gitconfig.ErrReplaced && err != errNotKept {
+	whole := []error{gitconfig.ErrSyntax, gitconfig.ErrReplaced, beneath.ErrTooMuch, errNotKept, errShared}
+	if !slices.ContainsFunc(whole, func(reason error) bool { return errors.Is(err, reason) }) {
 		i.fail(path, err)
 	}
 }
 
-// errNotKept is for settings that the stash has no room for: the file goes as a whole.
-var errNotKept = errors.New("the stash is full")
+// Why a configuration goes as a whole: the stash has no room for its settings; or a new one has another name, whose file
+// would be changed too.
+var (
+	errNotKept = errors.New("the stash is full")
+	errShared  = errors.New("the file has another name")
+)
 
 // rereads is how often a configuration is read that git could not read.
 const rereads = 4

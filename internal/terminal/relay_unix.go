@@ -35,7 +35,7 @@ type Relay struct {
 	saved  unix.Termios
 	early  *unix.Termios // what the pseudo-terminal began with in the background, until the keys are ours
 	closed bool
-	stop   bool        // the interrupt key was typed
+	stop   bool        // the interrupt key was typed where it signals
 	typed  chan []byte // what is typed goes here while a question is open
 
 	signals  chan os.Signal
@@ -430,16 +430,25 @@ func (r *Relay) read(buf []byte) (int, error) {
 		return 0, unix.EAGAIN
 	}
 	n, err := unix.Read(r.o.Terminal, buf)
-	r.stop = r.stop || bytes.IndexByte(buf[:max(n, 0)], r.saved.Cc[unix.VINTR]) >= 0
+	if n > 0 && !r.stop {
+		_ = control(r.o.Master, func(fd int) error {
+			has, err := getModes(fd)
+			key := has.Cc[unix.VINTR] // 0: none
+			r.stop = err == nil && has.Lflag&unix.ISIG != 0 && key != 0 && bytes.IndexByte(buf[:n], key) >= 0
+			return err
+		})
+	}
 	return n, err
 }
 
-// Interrupted reports whether the interrupt key was typed in our foreground. Outside, the kernel would have sent SIGINT to
-// the whole process group: a script in it goes by that, and not by how we end alone.
+// Interrupted reports whether the interrupt key was typed in our foreground, while the command had it signal. Outside, the
+// kernel would have sent SIGINT to the whole process group: a script in it goes by that, and not by how we end alone. A
+// terminal that is not our controlling one signals nobody of us.
 func (r *Relay) Interrupted() bool {
+	group, err := unix.IoctlGetInt(r.o.Terminal, unix.TIOCGPGRP)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stop && foreground(r.o.Terminal)
+	return r.stop && err == nil && group == unix.Getpgrp()
 }
 
 // screen relays the command's output until nobody can write any more, which

@@ -410,7 +410,7 @@ var errMoved = errors.New("it was removed, or became something else, while the w
 
 // vanished reports whether an error says that what was decided on is there no more: others work in the directory meanwhile.
 func vanished(err error) bool {
-	return errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EINVAL)
+	return errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENXIO) // a socket
 }
 
 func (l *lister) checkLimits() error {

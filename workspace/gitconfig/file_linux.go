@@ -16,7 +16,7 @@ import (
 // The reasons why nothing is taken over that are not the copy's.
 var (
 	ErrLocked   = errors.New("the host's file is locked (config.lock)")
-	ErrReplaced = errors.New("the host's file was replaced, or is not a regular file any more")
+	ErrReplaced = errors.New("the host's file was changed or replaced meanwhile, or is not a regular file any more")
 )
 
 // LockText is what stands in a lock of ours: one that is left of a launcher that was killed is known by it.
@@ -55,7 +55,8 @@ func Lock(dir int, name, text string, patience time.Duration) (unlock func(), er
 }
 
 // Rewrite changes a file of the user's own in place, by one write, whatever its mode, which stays. Who shares the file with
-// git has its lock.
+// git has its lock. [ErrReplaced] is returned for a file that is not as it was read by the time that it is written, and one
+// that has lost its name as it was written.
 func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) error {
 	fd, err := openOwn(dir, name)
 	if beneath.Gone(err) {
@@ -76,11 +77,15 @@ func Rewrite(dir int, name string, change func(now []byte) ([]byte, error)) erro
 	if err != nil || bytes.Equal(text, now) {
 		return err
 	}
-	if !beneath.StandsAs(fd, dir, name) {
+	again, err := beneath.ReadOpen(fd, vcs.MaxConfig) // what was read is kept first, which takes time
+	if err != nil || !bytes.Equal(again, now) || !beneath.StandsAs(fd, dir, name) {
 		return ErrReplaced
 	}
 	if err = overwrite(fd, now, text); err != nil {
 		return fmt.Errorf("write the host's file: %w", err)
+	}
+	if !beneath.StandsAs(fd, dir, name) {
+		return ErrReplaced
 	}
 	return nil
 }

@@ -29,3 +29,20 @@ func TestOverwrite(t *testing.T) {
 	require.Error(t, overwrite(full, []byte("a"), []byte("abc")))
 	require.Error(t, overwrite(full, []byte("abc"), []byte("a")))
 }
+
+// What another writes after a file was read stays, and is not taken for what was read.
+func TestRewriteChanged(t *testing.T) {
+	dir := fixture.Dir(t)
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(at)
+	for meanwhile, want := range map[string]error{"another's": ErrReplaced, "as it was": nil} {
+		require.NoError(t, os.WriteFile(dir+"/f", []byte("as it was"), 0o600))
+		require.Equal(t, want, Rewrite(at, "f", func([]byte) ([]byte, error) {
+			return []byte("new"), os.WriteFile(dir+"/f", []byte(meanwhile), 0o600)
+		}))
+		got, err := os.ReadFile(dir + "/f")
+		require.NoError(t, err)
+		require.Equal(t, want == nil, string(got) == "new")
+	}
+}
