@@ -264,8 +264,9 @@ func (c *counted) Write(b []byte) (int, error) {
 		_, err := io.WriteString(c.Conn, unrecognizedName)
 		return len(b), err
 	}
+	c.down.Add(int64(len(b))) // before the client has it: its answer may be the end
 	n, err := c.Conn.Write(b)
-	c.down.Add(int64(n))
+	c.down.Add(int64(n - len(b)))
 	return n, err
 }
 

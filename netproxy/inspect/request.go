@@ -960,7 +960,8 @@ func (s *socket) Read(b []byte) (int, error) {
 }
 
 func (s *socket) Write(b []byte) (int, error) {
+	s.passage.down.Add(int64(len(b))) // before the client has it: its answer may be the end
 	n, err := s.Conn.Write(b)
-	s.passage.down.Add(int64(n))
+	s.passage.down.Add(int64(n - len(b)))
 	return n, err
 }
