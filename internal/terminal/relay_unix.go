@@ -252,7 +252,7 @@ func stopGroup(sig unix.Signal, then func() error) error {
 // writing.
 func (r *Relay) Wait(patience time.Duration) { waitFor(r, r.screened, patience) }
 
-// endless bounds how long somebody without patience waits for what a process prints that nobody has ended.
+// endless bounds how long a wait with a patience goes on while output keeps coming.
 const endless = time.Minute
 
 // waitFor waits for done, or until a patience that is not 0 ends in which nothing could be done: on a busy machine
